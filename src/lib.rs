@@ -1,0 +1,10 @@
+//! `jobtop`: `top` for job queues that live in Postgres.
+//!
+//! Data flows one way and keys flow back as actions:
+//!
+//! ```text
+//! Postgres ─► probe ─► Snapshot ─► feed ─► app state ─► panes ─► terminal
+//!     ▲                                        │
+//!     └──────── action (short transaction) ◄── dialog ◄── key
+//! ```
+

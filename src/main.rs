@@ -1,0 +1,3 @@
+//! Exit code and error printing, nothing else.
+
+fn main() {}
