@@ -7,4 +7,8 @@
 //!     ▲                                        │
 //!     └──────── action (short transaction) ◄── dialog ◄── key
 //! ```
-
+pub mod action;
+pub mod app;
+pub mod config;
+pub mod findings;
+pub mod probe;

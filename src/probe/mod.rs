@@ -1,0 +1,88 @@
+//! What is measured: one file a measurement (its SQL, its row type, its decoding). [`Snapshot`] is their sum.
+//!
+//! A snapshot is plain data: the same value feeds the screen, `--once --json` and the tests.
+
+pub mod activity;
+pub mod cost;
+pub mod flow;
+pub mod leases;
+pub mod maintenance;
+pub mod queues;
+pub mod server;
+pub mod stages;
+pub mod tasks;
+pub mod units;
+
+use serde::{Deserialize, Serialize};
+pub use units::{Bound, Count, ServerTime, State, Usd};
+
+/// Everything that one refresh knows. Parts whose probe failed or was not due keep their last value; `probes`
+/// tells their age.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Version of this shape. Fields are added, never renamed.
+    pub format: u32,
+    /// The server's clock when the activity probe ran.
+    pub taken_at: Option<ServerTime>,
+    /// The server and how we reached it.
+    pub server: server::Server,
+    /// Who holds how many connections.
+    pub connections: activity::Connections,
+    /// What active sessions of this database wait for.
+    pub waits: Vec<activity::Wait>,
+    /// Who waits behind whom.
+    pub blocked: Vec<activity::Blocked>,
+    /// Client sessions of this database: each one that is not idle, and idle ones grouped.
+    pub sessions: Vec<activity::Session>,
+    /// What vacuum, snapshots and the notification queue are doing.
+    pub maintenance: maintenance::Maintenance,
+    /// Depth of every queue.
+    pub queues: Vec<queues::Queue>,
+    /// Time spent per stage and queue, over the window.
+    pub stages: Vec<stages::Stage>,
+    /// Arrivals, finished and failed attempts by minute.
+    pub flow: Vec<flow::Flow>,
+    /// Attempts by kind and by tenant, now against before.
+    pub attempts: Vec<flow::Attempts>,
+    /// Running tasks whose lease has expired, or that are stuck by their system's own rule.
+    pub leases: Vec<leases::Lease>,
+    /// Workers, and what they hold.
+    pub workers: Vec<leases::Worker>,
+    /// Spend over the window; `None` where no queue records any.
+    pub cost: Option<cost::Cost>,
+    /// The tasks most in need of attention, and how many live tasks there are.
+    pub tasks: tasks::TaskList,
+    /// Health of each probe.
+    pub probes: Vec<ProbeHealth>,
+    /// What jobtop itself costs the server.
+    #[serde(rename = "self")]
+    pub own: Own,
+}
+
+/// How one probe is doing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProbeHealth {
+    /// Its name, as in the source tree.
+    pub name: String,
+    /// Seconds since it last succeeded, at the time of the snapshot; `None` before the first success.
+    pub age_s: Option<f64>,
+    /// Why it last failed, in one sentence.
+    pub error: Option<String>,
+}
+
+/// What jobtop costs the server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Own {
+    /// Connections held.
+    pub connections: u32,
+    /// Statements sent for the last refresh.
+    pub statements_per_refresh: u32,
+    /// Server time of the last refresh, in milliseconds.
+    pub server_ms_per_refresh: f64,
+    /// Share of one core of the server over the last ten seconds, 0 to 1.
+    pub share_of_server_time: f64,
+    /// Seconds between refreshes now; more than asked for when the server is slow.
+    pub interval_s: f64,
+    /// Our backend's pid.
+    pub pid: i32,
+}
