@@ -11,4 +11,5 @@ pub mod action;
 pub mod app;
 pub mod config;
 pub mod findings;
+pub mod keys;
 pub mod probe;
