@@ -7,9 +7,12 @@
 //!     ▲                                        │
 //!     └──────── action (short transaction) ◄── dialog ◄── key
 //! ```
+
 pub mod action;
 pub mod app;
 pub mod config;
+pub mod connect;
 pub mod findings;
 pub mod keys;
 pub mod probe;
+pub mod text;
