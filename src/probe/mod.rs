@@ -10,6 +10,7 @@ pub mod maintenance;
 pub mod queues;
 pub mod server;
 pub mod stages;
+pub mod statement;
 pub mod tasks;
 pub mod units;
 

@@ -1,7 +1,24 @@
 //! The server: version, role, limits.
 
-use super::ServerTime;
+use super::{ServerTime, Snapshot};
+use crate::connect::{Cells, Fault, Session};
 use serde::{Deserialize, Serialize};
+
+/// Settings that an ordinary role may read, once a connection and then slowly.
+const SERVER: &str = "
+SELECT current_setting('server_version')::text AS version,
+       current_setting('server_version_num')::int8 AS version_num,
+       current_database()::text AS database,
+       current_user::text AS role,
+       pg_is_in_recovery() AS in_recovery,
+       (current_setting('default_transaction_read_only') = 'on') AS read_only,
+       extract(epoch FROM pg_postmaster_start_time())::float8 AS started_at,
+       pg_has_role(current_user, 'pg_read_all_stats', 'usage') AS sees_all,
+       current_setting('TimeZone')::text AS time_zone,
+       current_setting('max_connections')::int8 AS max,
+       (current_setting('superuser_reserved_connections')::int8
+         + coalesce(nullif(current_setting('reserved_connections', true), '')::int8, 0)) AS reserved,
+       extract(epoch FROM clock_timestamp())::float8 AS now";
 
 /// The server and how we reached it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -30,4 +47,33 @@ pub struct Server {
     pub clock_skew_s: Option<f64>,
     /// The server's `TimeZone` setting.
     pub time_zone: String,
+}
+
+impl Server {
+    /// Reads the server's settings; `max` and `reserved` go to the connections of the snapshot.
+    pub async fn read(db: &Session, host: &str, snapshot: &mut Snapshot) -> Result<(), Fault> {
+        let rows = db.query(SERVER, &[]).await?;
+        let row = rows
+            .first()
+            .ok_or_else(|| Fault::own("the server returned no row"))?;
+        let local = chrono::Utc::now().timestamp_micros() as f64 / 1e6;
+        let version = row.word("version")?;
+        snapshot.server = Server {
+            version: version.split(' ').next().unwrap_or_default().to_string(),
+            version_num: row.int("version_num")?.unwrap_or(0) as i32,
+            database: row.word("database")?,
+            host: host.to_string(),
+            user: row.word("role")?,
+            in_recovery: row.flag("in_recovery")?.unwrap_or(false),
+            read_only: row.flag("read_only")?.unwrap_or(false),
+            push: std::mem::take(&mut snapshot.server.push),
+            started_at: row.time("started_at")?,
+            sees_all: row.flag("sees_all")?.unwrap_or(false),
+            clock_skew_s: row.time("now")?.map(|now| now.epoch() - local),
+            time_zone: row.word("time_zone")?,
+        };
+        snapshot.connections.max = row.count("max")? as u32;
+        snapshot.connections.reserved = row.count("reserved")? as u32;
+        Ok(())
+    }
 }
