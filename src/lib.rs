@@ -8,3 +8,4 @@
 //!     └──────── action (short transaction) ◄── dialog ◄── key
 //! ```
 
+pub mod demo;
