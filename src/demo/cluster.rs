@@ -5,10 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::Error;
 use super::locate::{Binaries, Search};
 use super::server::{PORT, SUPERUSER};
 use super::supervisor::ARGUMENT;
+use super::{Error, fetch};
+
+/// Hears, in short lines, what takes time.
+pub type Progress = Box<dyn Fn(&str)>;
 
 /// What kind of private Postgres is wanted.
 pub struct Options {
@@ -18,8 +21,8 @@ pub struct Options {
     pub supervisor: PathBuf,
     /// Server settings beyond the defaults, which they override.
     pub settings: Vec<(String, String)>,
-    /// Hears, in short lines, what takes time.
-    pub progress: Option<Box<dyn Fn(&str)>>,
+    /// Who hears of progress; else standard error, and only of what takes long.
+    pub progress: Option<Progress>,
     /// Whether server binaries may be fetched when the machine has none.
     pub fetch: bool,
 }
@@ -65,7 +68,11 @@ impl Cluster {
         let search = Search::from_env(options.bindir.clone());
         let binaries = match search.run()? {
             Some(binaries) => binaries,
-            None => super::fetch::fetch(options.fetch, &say)?,
+            None if options.fetch => {
+                let path = std::env::var_os("PATH").unwrap_or_default();
+                fetch::fetch(search.cache.as_deref(), &path, &say)?
+            }
+            None => return Err(Error::NotFound(fetch::advice().to_owned())),
         };
         if options.progress.is_some() {
             say(&format!("starting a private Postgres {}", binaries.version));

@@ -9,7 +9,9 @@ pub mod cluster;
 mod error;
 pub mod fetch;
 pub mod locate;
+mod package;
 mod private;
+mod reach;
 mod server;
 pub mod supervisor;
 

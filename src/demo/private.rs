@@ -139,16 +139,16 @@ fn remove(path: &Path) {
 
 fn emptied(path: &Path) -> bool {
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-    let rest = entries
-        .filter(|entry| entry.file_name() != LOCK)
-        .map(|entry| {
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                std::fs::remove_dir_all(entry.path())
-            } else {
-                std::fs::remove_file(entry.path())
-            }
-        });
-    rest.fold(true, |all, one| all && one.is_ok())
+    let mut failures = 0;
+    for entry in entries.filter(|entry| entry.file_name() != LOCK) {
+        let removed = if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            std::fs::remove_dir_all(entry.path())
+        } else {
+            std::fs::remove_file(entry.path())
+        };
+        failures += usize::from(removed.is_err());
+    }
+    failures == 0
 }
 
 fn base() -> PathBuf {

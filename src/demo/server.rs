@@ -65,12 +65,29 @@ impl<'a> Server<'a> {
         }
     }
 
+    /// Makes sure that the server's user can run the binaries, which may mean another place for them.
+    fn reach_binaries(&mut self) -> Result<(), Stop> {
+        let runs = |server: &Self, program: &str| {
+            server
+                .command(program)
+                .arg("--version")
+                .status()
+                .is_ok_and(|status| status.success())
+        };
+        if self.account.is_none() || (runs(self, "initdb") && runs(self, "postgres")) {
+            return Ok(());
+        }
+        self.bin = super::reach::bring(&self.bin, &self.root.join("pg"))?;
+        Ok(())
+    }
+
     /// Creates the data directory. `gone(wait)` sleeps and tells whether the parent is gone.
     pub fn init(
-        &self,
+        &mut self,
         settings: &[(String, String)],
         gone: &mut dyn FnMut(Duration) -> bool,
     ) -> Result<(), Stop> {
+        self.reach_binaries()?;
         std::fs::write(
             self.root.join("postgresql.conf"),
             super::supervisor::configuration(self.root, settings),
@@ -180,7 +197,7 @@ impl<'a> Server<'a> {
     }
 
     /// A command in the environment and under the account of the server.
-    pub fn command(&self, program: &str) -> Command {
+    fn command(&self, program: &str) -> Command {
         let mut command = Command::new(self.bin.join(program));
         command.env_clear().env("LC_ALL", "C").env("TZ", "UTC");
         for name in ["PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"] {
@@ -245,13 +262,22 @@ fn reap_orphans() {
     }
 }
 
-/// The line of a log that says what went wrong.
+/// The part of a log that says what went wrong, without time and process.
 fn complaint(log: &Path) -> String {
     let text = String::from_utf8_lossy(&std::fs::read(log).unwrap_or_default()).into_owned();
-    let lines = || text.lines().rev().take(20);
-    let line = lines().find(|line| line.contains("FATAL") || line.contains("error:"));
-    line.or_else(|| text.lines().last())
-        .unwrap_or("it left no message")
+    let mut last = text.lines().rev().take(20);
+    let line = last
+        .by_ref()
+        .find(|line| line.contains("FATAL:") || line.contains("error:"));
+    let line = match line {
+        // The line before has the name of the setting.
+        Some(line) if line.contains("contains errors") => last.next(),
+        Some(line) => Some(line),
+        None => text.lines().last(),
+    };
+    let line = line.unwrap_or("it left no message");
+    line.split_once(":  ")
+        .map_or(line, |(_, message)| message)
         .trim()
         .to_owned()
 }

@@ -16,6 +16,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
+use nix::sys::stat::Mode;
 
 use super::private::{Account, Private, sweep};
 use super::server::{PORT, Server, Stop};
@@ -57,6 +58,8 @@ pub fn main() -> ExitCode {
         Signal::SIGPIPE,
     ];
     let _ = SigSet::from_iter(held).thread_block();
+    // The server's user must be able to read what we write for it.
+    nix::sys::stat::umask(Mode::from_bits_truncate(0o022));
     #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_child_subreaper(true);
 
