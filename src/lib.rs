@@ -12,6 +12,7 @@ pub mod action;
 pub mod app;
 pub mod config;
 pub mod connect;
+pub mod demo;
 pub mod findings;
 pub mod keys;
 pub mod probe;
