@@ -49,6 +49,12 @@ pub struct Snapshot {
     pub leases: Vec<leases::Lease>,
     /// Workers, and what they hold.
     pub workers: Vec<leases::Worker>,
+    /// Tasks that lost worker after worker.
+    #[serde(default)]
+    pub poison: Vec<leases::Poison>,
+    /// Rows that no sound queue holds.
+    #[serde(default)]
+    pub violations: Vec<queues::Violation>,
     /// Spend over the window; `None` where no queue records any.
     pub cost: Option<cost::Cost>,
     /// The tasks most in need of attention, and how many live tasks there are.

@@ -81,3 +81,39 @@ impl Queue {
         self.count(state).map_or(0, |c| c.count)
     }
 }
+
+/// Something that a sound queue never holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Invariant {
+    /// Running without a lease, in a system that gives leases.
+    RunsWithoutLease,
+    /// Running, but nobody's.
+    RunsWithoutOwner,
+    /// Running with no open attempt, in a system that records attempts.
+    RunsWithoutAttempt,
+    /// More than one attempt of a task is open.
+    ManyOpenAttempts,
+    /// More than one attempt of a task succeeded.
+    SucceededTwice,
+    /// Usage reported for a task that does not exist.
+    UsageWithoutTask,
+    /// Claimed before it was created.
+    ClaimedBeforeCreated,
+}
+
+/// Rows of a queue that break an invariant.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Violation {
+    /// Profile.
+    pub system: String,
+    /// Schema.
+    pub schema: String,
+    /// Which invariant.
+    pub rule: Invariant,
+    /// Ids of at most ten of the tasks, as text; call ids for usage without a task.
+    #[serde(default)]
+    pub ids: Vec<String>,
+    /// How many rows break it.
+    pub n: u64,
+}

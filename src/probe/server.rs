@@ -45,6 +45,9 @@ pub struct Server {
     pub sees_all: bool,
     /// Server's clock minus the local clock, in seconds; shown, never used.
     pub clock_skew_s: Option<f64>,
+    /// Processor cores of the server's machine; known only where that is this one (a socket or loopback).
+    #[serde(default)]
+    pub cores: Option<u32>,
     /// The server's `TimeZone` setting.
     pub time_zone: String,
 }
