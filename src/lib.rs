@@ -15,5 +15,6 @@ pub mod connect;
 pub mod demo;
 pub mod findings;
 pub mod keys;
+pub mod migrate;
 pub mod probe;
 pub mod text;
