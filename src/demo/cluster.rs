@@ -11,7 +11,7 @@ use super::supervisor::ARGUMENT;
 use super::{Error, fetch};
 
 /// Hears, in short lines, what takes time.
-pub type Progress = Box<dyn Fn(&str)>;
+pub type Progress = Box<dyn Fn(&str) + Send + Sync>;
 
 /// What kind of private Postgres is wanted.
 pub struct Options {

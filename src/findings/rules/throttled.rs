@@ -1,0 +1,91 @@
+//! A queue runs as much as it may, and that is not enough.
+
+use crate::findings::Severity;
+use crate::findings::rule::{Ctx, Place, Rule, Scope, Trigger, queue_row};
+use crate::findings::words::{count, duration};
+use crate::probe::State;
+use crate::probe::queues::Queue;
+use crate::probe::stages::StageName;
+
+/// Share of the slots that live workers must hold; where it is less, the leases are the story.
+const LIVE: f64 = 0.8;
+
+/// See the module.
+pub struct Throttled;
+
+impl Rule for Throttled {
+    fn name(&self) -> &'static str {
+        "throttled"
+    }
+
+    fn doc(&self) -> (&'static str, &'static str) {
+        (
+            "All slots of the queue are taken by live workers and tasks wait longer than usual: the limit sets the pace.",
+            "Raise the queue's limit if the provider and the connections allow it, or let it drain.",
+        )
+    }
+
+    fn place(&self) -> Place {
+        Place::Queue
+    }
+
+    fn check(&mut self, ctx: &Ctx) -> Vec<Trigger> {
+        ctx.snapshot
+            .queues
+            .iter()
+            .filter_map(|queue| check(ctx, queue))
+            .collect()
+    }
+}
+
+fn check(ctx: &Ctx, queue: &Queue) -> Option<Trigger> {
+    let limit = queue.limit.filter(|limit| *limit > 0)?;
+    let dead = ctx
+        .snapshot
+        .leases
+        .iter()
+        .filter(|l| l.system == queue.system && l.schema == queue.schema && l.queue == queue.queue)
+        .count();
+    let live = f64::from(limit) - dead as f64;
+    let ready = queue.n(State::Ready);
+    if queue.paused
+        || ready == 0
+        || queue.n(State::Running) < u64::from(limit)
+        || live < LIVE * f64::from(limit)
+    {
+        return None;
+    }
+    let usual = ctx.usual(queue, None, StageName::Wait)?.p95_s?;
+    if queue.oldest_ready_s? <= usual {
+        return None;
+    }
+    let drain = drain_s(queue);
+    let pace = match (drain, queue.finished_per_min) {
+        (Some(seconds), _) => format!("drain {}", duration(seconds)),
+        (None, Some(done)) if done > 0.0 => "more arrive than are done".into(),
+        _ => "no drain in sight".into(),
+    };
+    let name = ctx.queue_name(&queue.system, &queue.schema, &queue.queue);
+    Some(
+        Trigger::new(
+            format!("{}/{}/{}", queue.system, queue.schema, queue.queue),
+            Severity::Warning,
+            format!(
+                "{name} runs at its limit of {}; {} wait, {pace}",
+                count(limit.into()),
+                count(ready)
+            ),
+        )
+        .brief(format!("{} wait at the limit", count(ready)))
+        .culprit(queue_row(queue, None))
+        .scope(Scope::queue(&queue.system, &queue.schema, &queue.queue))
+        .weight(ready as f64),
+    )
+}
+
+/// Seconds until nothing is ready at the present pace; `None` where that never happens.
+fn drain_s(queue: &Queue) -> Option<f64> {
+    let net = queue.finished_per_min? - queue.in_per_min.unwrap_or_default();
+    let seconds = queue.n(State::Ready) as f64 / net * 60.0;
+    (net > 0.0 && seconds.is_finite()).then_some(seconds)
+}
