@@ -1,7 +1,7 @@
 //! The server: version, role, limits.
 
 use super::{ServerTime, Snapshot};
-use crate::connect::{Cells, Fault, Session};
+use crate::connect::{Cells, Fault, Session, Target};
 use serde::{Deserialize, Serialize};
 
 /// Settings that an ordinary role may read, once a connection and then slowly.
@@ -54,7 +54,7 @@ pub struct Server {
 
 impl Server {
     /// Reads the server's settings; `max` and `reserved` go to the connections of the snapshot.
-    pub async fn read(db: &Session, host: &str, snapshot: &mut Snapshot) -> Result<(), Fault> {
+    pub async fn read(db: &Session, target: &Target, snapshot: &mut Snapshot) -> Result<(), Fault> {
         let rows = db.query(SERVER, &[]).await?;
         let row = rows
             .first()
@@ -65,7 +65,8 @@ impl Server {
             version: version.split(' ').next().unwrap_or_default().to_string(),
             version_num: row.int("version_num")?.unwrap_or(0) as i32,
             database: row.word("database")?,
-            host: host.to_string(),
+            host: target.host.clone(),
+            cores: cores(target),
             user: row.word("role")?,
             in_recovery: row.flag("in_recovery")?.unwrap_or(false),
             read_only: row.flag("read_only")?.unwrap_or(false),
@@ -79,4 +80,10 @@ impl Server {
         snapshot.connections.reserved = row.count("reserved")? as u32;
         Ok(())
     }
+}
+
+/// Postgres does not tell how many cores it has; only for a server on this machine they can be counted.
+fn cores(target: &Target) -> Option<u32> {
+    let count = || std::thread::available_parallelism().ok();
+    target.local.then(count)?.map(|n| n.get() as u32)
 }
