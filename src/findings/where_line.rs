@@ -27,6 +27,17 @@ pub fn layers(ctx: &Ctx, active: &[Active]) -> Where {
     }
 }
 
+/// Before anything was read.
+pub fn unread() -> Where {
+    let unread = || layer(Mark::Unknown, "not read");
+    Where {
+        queue: unread(),
+        workers: unread(),
+        database: unread(),
+        outside: unread(),
+    }
+}
+
 fn found(active: &[Active], place: Place) -> Option<Layer> {
     let of_layer = active.iter().filter(|a| a.place == place);
     let gravest = of_layer.min_by(|a, b| {

@@ -142,3 +142,84 @@ impl Connections {
             .max_by_key(|(_, n)| *n)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::findings::Tracker;
+    use crate::findings::tests::*;
+    use crate::probe::Snapshot;
+
+    const RULE: &str = "connections";
+
+    fn used(used: u32, idle: u32, logins: Option<f64>) -> Snapshot {
+        with(|s| {
+            s.connections.used = used;
+            s.connections.states = [("active".into(), used - idle), ("idle".into(), idle)].into();
+            s.connections.logins_per_s = logins;
+        })
+    }
+
+    #[test]
+    fn nine_tenths_taken_and_in_use_or_stormed() {
+        silent(RULE, &used(87, 0, None));
+        says(RULE, &used(88, 8, None));
+        silent(RULE, &used(88, 9, None));
+        silent(RULE, &used(88, 80, Some(4.9)));
+        assert_eq!(
+            says(RULE, &used(88, 80, Some(5.0))),
+            "88 of 97 connections; 50 logins in 10s"
+        );
+    }
+
+    #[test]
+    fn three_left_are_critical() {
+        assert_eq!(of(RULE, &used(93, 0, None))[0].severity, Severity::Warning);
+        assert_eq!(of(RULE, &used(94, 0, None))[0].severity, Severity::Critical);
+    }
+
+    #[test]
+    fn it_must_last_ten_seconds() {
+        let mut tracker = Tracker::new(&Config::default());
+        let mut see = |s: f64, mut snap: Snapshot| {
+            snap.taken_at = Some(at(s));
+            !tracker.update(&snap).findings.is_empty()
+        };
+        for s in 0..=10 {
+            assert!(!see(f64::from(s), used(95, 0, None)), "{s}");
+        }
+        assert!(see(11.0, used(95, 0, None)));
+
+        let mut tracker = Tracker::new(&Config::default());
+        let mut see = |s: f64, mut snap: Snapshot| {
+            snap.taken_at = Some(at(s));
+            !tracker.update(&snap).findings.is_empty()
+        };
+        for s in 0..30 {
+            // Every eighth look it is not short: never ten seconds on end.
+            let n = if s % 8 == 7 { 50 } else { 95 };
+            assert!(!see(f64::from(s), used(n, 0, None)), "{s}");
+        }
+    }
+
+    #[test]
+    fn the_budget_that_grew_is_named() {
+        let mut tracker = Tracker::new(&Config::default());
+        let mut said = String::new();
+        for s in 0..=12 {
+            let mut snap = used(95, 0, None);
+            snap.connections.budgets = vec![budget("api", 90, 30), budget("agents", 90, 5 + 5 * s)];
+            snap.taken_at = Some(at(f64::from(s)));
+            said = tracker.update(&snap).verdict;
+        }
+        assert_eq!(said, "95 of 97 connections; agents opened 50 in 10s");
+    }
+
+    #[test]
+    fn a_server_up_for_long_is_not_news() {
+        let mut s = example(RULE);
+        s.server.started_at = Some(at(-600.0));
+        assert!(!says(RULE, &s).contains("server up"));
+    }
+}
