@@ -86,14 +86,12 @@ fn look(ctx: &Ctx, queue: &Queue, before: Option<&Look>) -> Look {
         oldest_s: queue.oldest_ready_s.unwrap_or_default(),
         still_since: ctx.now,
     };
-    let works = |n: Option<f64>| n.is_some_and(|n| n > 0.0);
     match before {
         Some(before)
             if now.ready >= before.ready
                 && now.running <= before.running
                 && now.oldest_s >= before.oldest_s
-                && !works(queue.finished_per_min)
-                && !works(queue.failed_attempts_per_min) =>
+                && !ends_work(queue) =>
         {
             Look {
                 still_since: before.still_since,
@@ -102,6 +100,12 @@ fn look(ctx: &Ctx, queue: &Queue, before: Option<&Look>) -> Look {
         }
         _ => now,
     }
+}
+
+fn ends_work(queue: &Queue) -> bool {
+    [queue.finished_per_min, queue.failed_attempts_per_min]
+        .iter()
+        .any(|n| n.is_some_and(|n| n > 0.0))
 }
 
 /// Without enough samples to know what is usual, the longest wait seen stands in for it; without any, the
@@ -127,6 +131,7 @@ fn whole(ctx: &Ctx, queue: &Queue, look: &Look) -> Option<Trigger> {
     let oldest = queue.oldest_ready_s?;
     let still = match queue.last_claim_s {
         Some(since) => since,
+        None if ctx.once && ends_work(queue) => 0.0,
         None if ctx.once => f64::INFINITY,
         None => ctx.now - look.still_since,
     };
@@ -305,6 +310,11 @@ mod tests {
             }
             first
         };
+        let once = |done| stalled(|q| (q.last_claim_s, q.finished_per_min) = (None, done));
+        silent(RULE, &once(Some(0.2)));
+        let mut still = once(Some(0.0));
+        still.queues[0].failed_attempts_per_min = None;
+        says(RULE, &still);
         assert_eq!(fires(|_, _| {}), Some(61));
         assert_eq!(
             fires(|s, q| if s == 30 {

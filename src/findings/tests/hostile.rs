@@ -5,7 +5,7 @@ use crate::config::{BudgetRule, Config};
 use crate::findings::{Report, Tracker, docs, words};
 use crate::probe::activity::{Blocked, Budget, Session, Wait};
 use crate::probe::cost::{Cost, Spender};
-use crate::probe::flow::Attempts;
+use crate::probe::flow::{Attempts, Flow};
 use crate::probe::leases::{Lease, Poison, Seen, Worker};
 use crate::probe::maintenance::{Table, XminHolder};
 use crate::probe::queues::{Invariant, Kind, Queue, Violation};
@@ -223,6 +223,12 @@ impl Dice {
                 lost: d.maybe(Self::usd),
                 tries_per_task: d.maybe(Self::f),
                 failing_since: d.maybe(Self::time),
+            }),
+            flow: self.some(|d| Flow {
+                queue: d.name(),
+                from: d.maybe(Self::time),
+                finished: d.maybe(|d| d.some(Self::u)),
+                ..Flow::default()
             }),
             leases: self.some(|d| Lease {
                 system: d.name(),

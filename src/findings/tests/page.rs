@@ -117,6 +117,8 @@ fn variants() -> Vec<(&'static str, Snapshot)> {
             "stalled",
             from("stalled", |s| {
                 s.queues[0].last_claim_s = None;
+                s.queues[0].finished_per_min = Some(0.0);
+                s.queues[0].failed_attempts_per_min = Some(0.0);
                 s.workers.clear();
             }),
         ),

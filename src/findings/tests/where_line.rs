@@ -3,7 +3,8 @@
 use super::build::*;
 use super::example;
 use crate::findings::{Mark, Report};
-use crate::probe::{ProbeHealth, State};
+use crate::probe::flow::Flow;
+use crate::probe::{ProbeHealth, Snapshot, State};
 
 fn line(report: &Report) -> String {
     let mark = |m: Mark| match m {
@@ -99,4 +100,43 @@ fn systems_without_throughput_show_what_runs() {
         count(&mut s.queues[0], State::Running, 7);
     });
     assert_eq!(once(&s).layers.queue.text, "7 running");
+}
+
+/// Twenty a minute for half an hour, then none for `minutes`.
+fn standstill(s: &mut Snapshot, minutes: usize) {
+    let mut finished = vec![20; 30];
+    finished.extend(vec![0; minutes]);
+    s.flow = vec![Flow {
+        system: "agent_queue".into(),
+        schema: "agent_queue".into(),
+        queue: "parser".into(),
+        from: Some(at(-60.0 * finished.len() as f64)),
+        finished: Some(finished),
+        ..Flow::default()
+    }];
+}
+
+#[test]
+fn a_queue_that_stands_still_says_for_how_long() {
+    let mut s = example("idle-in-transaction");
+    standstill(&mut s, 9);
+    let report = once(&s);
+    assert_eq!(report.layers.queue.text, "0 done in 9m");
+    assert_eq!(report.layers.queue.mark, Mark::Bad);
+    // With nothing wrong, long tasks may be all there is to it.
+    let quiet = once(&with(|s| standstill(s, 9)));
+    assert_eq!(quiet.layers.queue.mark, Mark::Warn);
+    let short = once(&with(|s| standstill(s, 1)));
+    assert_eq!(short.layers.queue.mark, Mark::Good);
+    let empty = once(&with(|s| {
+        standstill(s, 9);
+        count(&mut s.queues[0], State::Ready, 0);
+        count(&mut s.queues[0], State::Running, 0);
+    }));
+    assert_eq!(empty.layers.queue.mark, Mark::Good);
+    let rare = once(&with(|s| {
+        standstill(s, 9);
+        s.flow[0].finished.as_mut().expect("known")[..28].fill(0);
+    }));
+    assert_eq!(rare.layers.queue.mark, Mark::Good);
 }
