@@ -56,9 +56,12 @@ impl Rule for Connections {
         let usable = c.max.saturating_sub(c.reserved);
         let short = usable > 0 && f64::from(c.used) >= ctx.limits().connections * f64::from(usable);
         self.held.keep(ctx, short.then(String::new));
-        let all: u32 = c.states.values().fold(0, |a, n| a.saturating_add(*n));
+        // What is hidden may idle or not.
+        let hidden = c.states.get("hidden").copied().unwrap_or_default();
+        let all = c.states.values().fold(0_u32, |a, n| a.saturating_add(*n));
+        let all = all.saturating_sub(hidden);
         let idle = c.states.get("idle").copied().unwrap_or_default();
-        let busy = all > 0 && f64::from(idle) < IDLE * f64::from(all);
+        let busy = all > hidden && f64::from(idle) < IDLE * f64::from(all);
         let storm = c.logins_per_s.is_some_and(|n| n >= LOGINS);
         if !short || self.held.for_s(ctx, "") < FOR || !(busy || storm) {
             return Vec::new();
@@ -171,6 +174,15 @@ mod tests {
             says(RULE, &used(88, 80, Some(5.0))),
             "88 of 97 connections; 50 logins in 10s"
         );
+    }
+
+    #[test]
+    fn states_that_are_hidden_prove_nothing() {
+        let mut s = used(95, 0, None);
+        s.connections.states = [("active".into(), 40), ("hidden".into(), 41)].into();
+        silent(RULE, &s);
+        s.connections.states = [("active".into(), 40), ("hidden".into(), 39)].into();
+        says(RULE, &s);
     }
 
     #[test]
