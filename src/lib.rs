@@ -17,4 +17,5 @@ pub mod findings;
 pub mod keys;
 pub mod migrate;
 pub mod probe;
+pub mod queue;
 pub mod text;
