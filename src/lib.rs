@@ -12,4 +12,6 @@ pub mod app;
 pub mod config;
 pub mod findings;
 pub mod keys;
+pub mod panes;
 pub mod probe;
+pub mod ui;
