@@ -16,6 +16,8 @@ pub mod demo;
 pub mod findings;
 pub mod keys;
 pub mod migrate;
+pub mod panes;
 pub mod probe;
 pub mod queue;
 pub mod text;
+pub mod ui;
