@@ -1,9 +1,14 @@
 //! The real binary in a real pty, and a terminal emulator that shows what a person would see.
 
+use nix::poll::{PollFd, PollFlags, poll};
 use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
+use std::fs::File;
 use std::io::{Read, Write};
 use std::num::NonZeroU16;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Machines under test are slow and noisy; what is waited for comes within this or not at all.
@@ -19,6 +24,8 @@ pub struct Pty {
     child: Box<dyn Child + Send + Sync>,
     master: Option<Box<dyn MasterPty + Send>>,
     writer: Option<Box<dyn Write + Send>>,
+    reading: Option<JoinHandle<()>>,
+    hung_up: Arc<AtomicBool>,
     seen: Arc<Mutex<Seen>>,
 }
 
@@ -66,20 +73,28 @@ impl Pty {
             parser: vt100::Parser::new(cells(rows), cells(columns), 0),
             bytes: Vec::new(),
         }));
-        let mut reader = pair.master.try_clone_reader().expect("a reader");
-        let shared = seen.clone();
-        std::thread::spawn(move || {
+        let master = borrow(&*pair.master);
+        let mut reader = File::from(nix::unistd::dup(master).expect("a reader"));
+        let hung_up = Arc::new(AtomicBool::new(false));
+        let (shared, stop) = (seen.clone(), hung_up.clone());
+        let reading = std::thread::spawn(move || {
             let mut buffer = [0; 65536];
-            while let Ok(n) = reader.read(&mut buffer) {
-                if n == 0 {
-                    break;
+            while !stop.load(Ordering::Relaxed) {
+                let mut fds = [PollFd::new(reader.as_fd(), PollFlags::POLLIN)];
+                if !matches!(poll(&mut fds, 20u8), Ok(1..)) {
+                    continue;
                 }
+                let Ok(n @ 1..) = reader.read(&mut buffer) else {
+                    break;
+                };
                 let mut seen = shared.lock().expect("the screen");
                 seen.parser.process(&buffer[..n]);
                 seen.bytes.extend_from_slice(&buffer[..n]);
             }
         });
         Self {
+            reading: Some(reading),
+            hung_up,
             writer: Some(pair.master.take_writer().expect("a writer")),
             master: Some(pair.master),
             child,
@@ -171,6 +186,10 @@ impl Pty {
 
     /// Closes the terminal as a dropped ssh does.
     pub fn hang_up(&mut self) {
+        self.hung_up.store(true, Ordering::Relaxed);
+        if let Some(reading) = self.reading.take() {
+            reading.join().expect("the reader");
+        }
         self.writer = None;
         self.master = None;
     }
@@ -191,17 +210,18 @@ impl Pty {
     pub fn cooked(&self) -> bool {
         use nix::sys::termios::{LocalFlags, tcgetattr};
         let master = self.master.as_ref().expect("still open");
-        let fd = master.as_raw_fd().expect("a descriptor");
-        // the descriptor lives as long as `master`
-        let fd = unsafe_fd(fd);
-        let flags = tcgetattr(fd).expect("the terminal's flags").local_flags;
+        let flags = tcgetattr(borrow(&**master))
+            .expect("the terminal's flags")
+            .local_flags;
         flags.contains(LocalFlags::ICANON | LocalFlags::ECHO)
     }
 }
 
 #[allow(unsafe_code, reason = "portable-pty gives a raw descriptor only")]
-fn unsafe_fd(fd: std::os::fd::RawFd) -> std::os::fd::BorrowedFd<'static> {
-    unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) }
+fn borrow(master: &dyn MasterPty) -> BorrowedFd<'_> {
+    let fd = master.as_raw_fd().expect("a descriptor");
+    // SAFETY: the descriptor is open as long as `master` is borrowed
+    unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
 impl Drop for Pty {
