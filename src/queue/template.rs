@@ -49,7 +49,7 @@ fn quoted(sql: &str, from: usize) -> Option<Range<usize>> {
     };
     let end = match bytes.first()? {
         b'\'' => {
-            let before = sql[..from].as_bytes();
+            let before = &sql.as_bytes()[..from];
             let escapes = matches!(before.last(), Some(b'e' | b'E'))
                 && !before
                     .len()
