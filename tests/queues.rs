@@ -120,3 +120,129 @@ async fn the_reference_queue_is_counted_like_plain_sql() {
     assert_eq!(detail.attempts.len(), 1);
     assert_eq!(detail.payload.map(|p| p.text), Some("{}".into()));
 }
+
+fn config_of(settings: &[(&str, &str, &str)]) -> Config {
+    let mut config = Config::default();
+    for (system, name, value) in settings {
+        let of = config.settings.entry(system.to_string()).or_default();
+        of.insert(name.to_string(), value.to_string());
+    }
+    config
+}
+
+fn states(q: &jobtop::probe::queues::Queue) -> Vec<(State, u64)> {
+    q.states
+        .iter()
+        .filter_map(|(s, c)| {
+            c.filter(|c| c.bound != jobtop::probe::Bound::Estimate)
+                .map(|c| (*s, c.count))
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn three_queues_as_teams_write_them_are_read_side_by_side() {
+    use State::{Ready, Retryable, Running, Scheduled};
+    let sql = format!(
+        "SET TimeZone = 'Asia/Kolkata'; {}",
+        include_str!("profiles/house.sql")
+    );
+    let (_, session, _) = open("house", &sql).await;
+    let config = config_of(&[("workflow_jobs", "time_zone", "Asia/Kolkata")]);
+    let mut probes = QueueProbes::new(&config).expect("profiles");
+    probes.detect(&session).await.expect("detect");
+    let found: Vec<_> = probes.instances().map(|i| i.system.as_str()).collect();
+    assert_eq!(found, ["agent_jobs", "tasks", "workflow_jobs"]);
+    let s = snapshot(&mut probes, &session).await;
+    let by = |system: &str| {
+        s.queues
+            .iter()
+            .find(|q| q.system == system)
+            .expect("a queue")
+    };
+
+    let a = by("agent_jobs");
+    assert_eq!(a.queue, "agent_jobs");
+    for expected in [(Scheduled, 1), (Ready, 3), (Running, 3), (Retryable, 1)] {
+        assert!(states(a).contains(&expected), "{:?}", states(a));
+    }
+    // a task due since -infinity has no age, and hides no other
+    assert!(
+        a.oldest_ready_s
+            .is_some_and(|s| (300.0..360.0).contains(&s)),
+        "{:?}",
+        a.oldest_ready_s
+    );
+    let w = by("workflow_jobs");
+    for expected in [(Scheduled, 1), (Ready, 1), (Running, 3), (Retryable, 2)] {
+        assert!(states(w).contains(&expected), "{:?}", states(w));
+    }
+    assert_eq!(w.overdue_retryable, 1);
+    assert!(
+        w.oldest_ready_s.is_some_and(|s| (10.0..60.0).contains(&s)),
+        "{:?}",
+        w.oldest_ready_s
+    );
+    assert!(
+        w.notes.iter().any(|n| n.contains("no finished time")),
+        "{:?}",
+        w.notes
+    );
+    let c = by("tasks");
+    for expected in [(Ready, 1), (Running, 2)] {
+        assert!(states(c).contains(&expected), "{:?}", states(c));
+    }
+
+    let stuck: Vec<_> = s
+        .tasks
+        .rows
+        .iter()
+        .filter_map(|t| Some((t.key.system.as_str(), t.stuck.as_deref()?)))
+        .collect();
+    for expected in [
+        ("agent_jobs", "lease expired"),
+        ("agent_jobs", "no lease"),
+        ("tasks", "lease expired"),
+        ("workflow_jobs", "claimed long ago"),
+        ("workflow_jobs", "no claim time"),
+    ] {
+        assert!(stuck.contains(&expected), "{stuck:?}");
+    }
+    assert_eq!(stuck.len(), 5);
+    // every live task is listed
+    assert_eq!(s.tasks.rows.iter().filter(|t| t.state == Ready).count(), 5);
+    let huge = s
+        .tasks
+        .rows
+        .iter()
+        .find(|t| t.tenant.as_deref() == Some("c"))
+        .expect("the huge one");
+    let at = now(&session).await;
+    let payload = probes
+        .detail(&session, &huge.key, at)
+        .await
+        .expect("detail")
+        .expect("there")
+        .payload
+        .expect("payload");
+    assert!(
+        payload.bytes > 3_000_000 && payload.text.chars().count() <= 4096,
+        "{}",
+        payload.bytes
+    );
+    assert!(!payload.text.contains("sk-1"), "{}", &payload.text[..80]);
+    let failed = s
+        .tasks
+        .rows
+        .iter()
+        .find(|t| t.key.system == "tasks" && t.state == State::Failed)
+        .expect("the failed one");
+    let detail = probes
+        .detail(&session, &failed.key, at)
+        .await
+        .expect("detail")
+        .expect("there");
+    assert_eq!(detail.attempts.len(), 3);
+    assert_eq!(detail.attempts[2].run_id.as_deref(), Some("run-3"));
+    assert_eq!(detail.task.cost_usd.map(|u| u.0), Some(75_000));
+}

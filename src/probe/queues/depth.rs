@@ -154,7 +154,7 @@ fn counts(
     Ok(format!(
         "SELECT {shown} FROM {q} CROSS JOIN LATERAL (SELECT x.queue, x.state, x.label, count(*) AS n, \
            count(*) FILTER (WHERE x.eligible <= extract(epoch FROM now())::float8) AS due, sum(count(*)) OVER () AS read, \
-           min(x.eligible) AS oldest, max(x.claimed) AS claimed \
+           min(x.eligible) FILTER (WHERE x.eligible > '-infinity') AS oldest, max(x.claimed) AS claimed \
          FROM (SELECT {} AS queue, {} AS state, {label} AS label, {eligible} AS eligible, {claimed} AS claimed {} LIMIT :bound) x \
          GROUP BY 1, 2, 3) g",
         c("queue")?,
