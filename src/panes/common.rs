@@ -249,7 +249,7 @@ pub fn busiest(app: &App) -> Option<&Queue> {
         .filter_map(|f| queue_of(snapshot, f.culprit.as_ref()?));
     let pace = |q: &&Queue| {
         let rate = q.in_per_min.unwrap_or(0.0) + q.finished_per_min.unwrap_or(0.0);
-        (rate * 1e3) as u64 + q.n(State::Ready)
+        ((rate * 1e3) as u64).saturating_add(q.n(State::Ready))
     };
     cursor
         .or_else(|| culprits.into_iter().next())

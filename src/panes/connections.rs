@@ -35,8 +35,8 @@ pub static PANE: PaneDef = PaneDef {
 
 static BUDGETS: [Column; 7] = [
     Column::words("budget", 12, 24, 0),
-    Column::figures("used", 9, 1),
-    Column::words("", 20, 20, 5),
+    Column::figures("used", 7, 1),
+    Column::words("", 16, 16, 5),
     Column::figures("active", 6, 2),
     Column::figures("idle", 5, 3),
     Column::figures("in tx", 5, 1),
@@ -97,7 +97,9 @@ fn table(app: &App) -> Table {
 fn budget(report: &Report, b: &Budget) -> Row {
     let id = RowId::Budget(b.name.clone());
     let full = b.limit.is_some_and(|l| l > 0 && b.used >= l);
-    let near = b.limit.is_some_and(|l| l > 0 && b.used * 10 >= l * 9);
+    let near = b
+        .limit
+        .is_some_and(|l| l > 0 && u64::from(b.used) * 10 >= u64::from(l) * 9);
     // A full pool that idles is calm.
     let own = match (full, b.idle) {
         (true, 0) => Some(Severity::Critical),
@@ -124,7 +126,7 @@ fn budget(report: &Report, b: &Budget) -> Row {
             Cell::figure(used, f64::from(b.used)).ink(ink),
             match b.limit {
                 Some(l) => {
-                    Cell::word(fmt::bar(f64::from(b.used), f64::from(l), 20)).ink(match ink {
+                    Cell::word(fmt::bar(f64::from(b.used), f64::from(l), 16)).ink(match ink {
                         Ink::Text | Ink::Strong => Ink::Flow,
                         grave => grave,
                     })
@@ -287,7 +289,7 @@ pub fn vacuum(snapshot: &Snapshot) -> Vec<Vec<Span<'static>>> {
         None => vec![dim("xmin held by nobody")],
     });
     if let Some(t) = m.tables.iter().max_by_key(|t| t.dead) {
-        let all = t.live + t.dead;
+        let all = t.live.saturating_add(t.dead);
         let share = if all == 0 {
             0.0
         } else {

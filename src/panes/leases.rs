@@ -1,10 +1,11 @@
 //! The leases pane: running tasks whose lease has expired, and the workers with what they hold.
 
 use super::PaneDef;
-use super::common::{graver, severity};
+use super::common::{graver, session_row, severity};
 use crate::app::row::RowId;
 use crate::app::state::{App, PaneId};
 use crate::findings::{Report, Severity};
+use crate::probe::Snapshot;
 use crate::probe::leases::{Lease, Worker};
 use crate::probe::tasks::TaskKey;
 use crate::ui::fmt;
@@ -63,7 +64,7 @@ fn table(app: &App) -> Table {
     };
     let mut workers: Vec<&Worker> = snapshot.workers.iter().collect();
     workers.sort_by(|a, b| {
-        let rank = |w: &Worker| (grave(report, w), w.holds);
+        let rank = |w: &Worker| (grave(snapshot, report, w), w.holds);
         rank(b).cmp(&rank(a)).then_with(|| a.worker.cmp(&b.worker))
     });
     let mut leases: Vec<&Lease> = snapshot.leases.iter().collect();
@@ -76,7 +77,10 @@ fn table(app: &App) -> Table {
             Section::new(
                 "",
                 &WORKERS,
-                workers.into_iter().map(|w| worker(report, w)).collect(),
+                workers
+                    .into_iter()
+                    .map(|w| worker(snapshot, report, w))
+                    .collect(),
             )
             .sortable()
             .or("no worker holds a task or has finished one lately"),
@@ -99,16 +103,24 @@ fn worker_row(w: &Worker) -> RowId {
     }
 }
 
-fn grave(report: &Report, w: &Worker) -> Option<Severity> {
+/// Of what is said about the worker, about a session of its name, or of what its leases say.
+fn grave(snapshot: &Snapshot, report: &Report, w: &Worker) -> Option<Severity> {
     let overdue = w.next_expiry_s.is_some_and(|s| s < 0.0);
-    graver(
+    let own = graver(
         severity(report, &worker_row(w)),
         overdue.then_some(Severity::Warning),
-    )
+    );
+    let sessions = snapshot
+        .sessions
+        .iter()
+        .filter(|s| s.application == w.worker);
+    sessions
+        .map(|s| severity(report, &session_row(s)))
+        .fold(own, graver)
 }
 
-fn worker(report: &Report, w: &Worker) -> Row {
-    let grave = grave(report, w);
+fn worker(snapshot: &Snapshot, report: &Report, w: &Worker) -> Row {
+    let grave = grave(snapshot, report, w);
     let expiry = match w.next_expiry_s {
         Some(s) if s < 0.0 => Cell::figure(format!("over {}", fmt::duration(-s)), -s).ink(Ink::Bad),
         Some(s) => Cell::figure(fmt::duration(s), -s),
@@ -204,7 +216,7 @@ pub fn summary(app: &App) -> Vec<Vec<Span<'static>>> {
     if let Some(s) = oldest {
         first.push(dim(format!(", oldest {}", fmt::duration(s))));
     }
-    let holds: u32 = snapshot.workers.iter().map(|w| w.holds).sum();
+    let holds: u64 = snapshot.workers.iter().map(|w| u64::from(w.holds)).sum();
     vec![
         first,
         vec![
@@ -213,7 +225,7 @@ pub fn summary(app: &App) -> Vec<Vec<Span<'static>>> {
                 "worker",
                 "workers",
             )),
-            dim(format!(" hold {}", fmt::number(u64::from(holds)))),
+            dim(format!(" hold {}", fmt::number(holds))),
         ],
     ]
 }

@@ -36,8 +36,8 @@ pub static PANE: PaneDef = PaneDef {
 
 static QUEUES: [Column; 20] = [
     Column::words("queue", 12, 24, 0),
-    Column::words("system", 8, 14, 6),
-    Column::figures("in/m", 5, 4),
+    Column::words("system", 11, 14, 6),
+    Column::figures("in/m", 5, 5),
     Column::figures("done/m", 6, 4),
     Column::figures("ready", 7, 1),
     Column::figures("locked", 6, 3),
@@ -54,7 +54,7 @@ static QUEUES: [Column; 20] = [
     Column::figures("retry", 5, 6),
     Column::figures("failed 1h", 9, 7),
     Column::figures("drain", 6, 2),
-    Column::words("why", 10, 20, 6),
+    Column::words("why", 14, 20, 6),
 ];
 
 static KINDS: [Column; 11] = [
@@ -78,7 +78,7 @@ fn table(app: &App) -> Table {
     let mut queues: Vec<&Queue> = snapshot.queues.iter().collect();
     let grave = |q: &Queue| severity(report, &queue_row(q));
     queues.sort_by_key(|q| {
-        let busy = q.n(State::Running) + q.n(State::Ready) > 0;
+        let busy = q.n(State::Running) > 0 || q.n(State::Ready) > 0;
         (std::cmp::Reverse(grave(q)), !busy)
     });
     let rows = queues.iter().map(|q| queue(snapshot, report, q)).collect();

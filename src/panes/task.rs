@@ -309,7 +309,7 @@ fn attempt(a: &Attempt) -> [String; 8] {
     };
     let tokens = match (a.input_tokens, a.output_tokens) {
         (None, None) => "n/a".into(),
-        (i, o) => fmt::short(i.unwrap_or(0) + o.unwrap_or(0)),
+        (i, o) => fmt::short(i.unwrap_or(0).saturating_add(o.unwrap_or(0))),
     };
     [
         a.attempt.map_or_else(|| "-".into(), |n| n.to_string()),
@@ -325,12 +325,11 @@ fn attempt(a: &Attempt) -> [String; 8] {
 }
 
 fn batch(t: &Task, states: &[(State, u64)]) -> Vec<Line<'static>> {
-    let all: u64 = states.iter().map(|(_, n)| n).sum();
-    let done: u64 = states
-        .iter()
-        .filter(|(s, _)| s.is_final())
-        .map(|(_, n)| n)
-        .sum();
+    let sum = |states: &mut dyn Iterator<Item = &(State, u64)>| {
+        states.fold(0u64, |sum, (_, n)| sum.saturating_add(*n))
+    };
+    let all = sum(&mut states.iter());
+    let done = sum(&mut states.iter().filter(|(s, _)| s.is_final()));
     let mut lines = heading("BATCH").to_vec();
     lines.push(Line::from(vec![
         text(format!("{} ", t.batch.as_deref().unwrap_or("-"))),

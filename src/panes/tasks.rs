@@ -43,13 +43,13 @@ static COLUMNS: [Column; 15] = [
     Column::words("worker", 9, 18, 4),
     Column::figures("try", 5, 2),
     Column::words("lease", 9, 9, 4),
-    Column::words("session", 9, 14, 3),
+    Column::words("session", 12, 14, 3),
     Column::words("tenant", 8, 14, 5),
     Column::words("agent", 8, 14, 8),
     Column::words("queue", 8, 14, 7),
     Column::figures("prio", 4, 9),
     Column::figures("$", 6, 3),
-    Column::words("last error", 16, 80, 5),
+    Column::words("last error", 24, 80, 5),
 ];
 
 fn table(app: &App) -> Table {
@@ -207,15 +207,15 @@ fn error(snapshot: &Snapshot, task: &Task) -> Cell {
     }
 }
 
-/// `ready 5,016  running 47 … median 6.1s parser`.
+/// `5,187 live, 60 listed   median 6.1s parser   ready 5,016   running 47 …`.
 fn head(app: &App, width: u16) -> Vec<Line<'static>> {
     let Some((snapshot, _)) = app.shown() else {
         return Vec::new();
     };
-    let mut groups = medians(app, 1);
-    groups.extend(totals(snapshot));
+    let mut groups = totals(snapshot);
+    groups.splice(1..1, medians(app, 1));
     if let Some(note) = &snapshot.tasks.note {
-        groups.push(vec![dim(note)]);
+        groups.insert(1, vec![dim(note)]);
     }
     vec![Line::from(flow(groups, 3, usize::from(width)))]
 }

@@ -35,8 +35,8 @@ static TREE: [Column; 7] = [
     Column::figures("for", 6, 1),
     Column::figures("blocks", 6, 2),
     Column::figures("holds", 5, 4),
-    Column::words("on", 12, 34, 3),
-    Column::words("statement", 12, 30, 5),
+    Column::words("on", 10, 34, 6),
+    Column::words("statement", 12, 30, 6),
 ];
 
 static EVENTS: [Column; 4] = [
@@ -193,7 +193,11 @@ fn row(
     };
     let holds = known.map_or(0, |s| s.task_rows);
     let on = waiting.map(|b| match (&b.relation, &b.mode) {
-        (Some(r), Some(m)) => format!("{r} {}", m.trim_end_matches("Lock")),
+        (Some(r), Some(m)) => format!(
+            "{} {}",
+            r.trim_start_matches("public."),
+            m.trim_end_matches("Lock")
+        ),
         (Some(r), None) => r.clone(),
         (None, Some(m)) => m.trim_end_matches("Lock").to_string(),
         (None, None) => String::new(),

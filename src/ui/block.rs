@@ -107,11 +107,8 @@ fn lead(line: &Line) -> &'static str {
 pub fn lines(app: &App, pane: PaneId, shape: Shape) -> usize {
     let rows = shown(app, pane);
     let sections = &rows.table.sections;
-    // Without the focus only the first section is shown.
-    let first = sections
-        .iter()
-        .find(|s| !(s.rows.is_empty() && s.empty.is_empty()))
-        .map_or(0, |s| 1 + s.rows.len().max(1));
+    // Without the focus only one section is shown.
+    let first = grid::first(sections).map_or(0, |s| 1 + sections[s].rows.len().max(1));
     let body = if app.focus == pane {
         grid::lines(&rows)
     } else {

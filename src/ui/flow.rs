@@ -2,7 +2,7 @@
 
 use super::fmt;
 use super::glyphs::LEVELS;
-use super::text::{Align, dim, ink, pad, spread};
+use super::text::{Align, dim, ink, pad, spread, text};
 use super::theme::Ink;
 use crate::panes;
 use crate::probe::flow::Flow;
@@ -53,62 +53,75 @@ pub fn lines(snapshot: &Snapshot, queue: &Queue, width: u16) -> Vec<Line<'static
     let why = flow
         .and_then(|f| f.unknown.as_deref())
         .unwrap_or("not recorded by this system");
-    let row = |name: &str, s: Option<Series>, scale: f64, grave: Option<Ink>| {
+    let row = |name: &str, s: Option<Series>, scale: f64, grave: Option<Ink>, hot: f64| {
         let mut spans = vec![dim(format!("   {}", pad(name, label, Align::Left)))];
-        match s {
-            None => spans.push(dim(pad(
-                &format!("n/a: {why}"),
-                columns + 2 + 16,
-                Align::Left,
-            ))),
-            Some(s) => {
-                let chart: String = s.minutes.iter().map(|v| level(*v, scale)).collect();
-                let chart = pad(&chart, columns, Align::Right);
-                spans.push(ink(chart, grave.unwrap_or(Ink::Flow)));
-                spans.push(ink(
-                    pad(&fmt::rate(s.now), 10, Align::Right),
-                    grave.unwrap_or(Ink::Strong),
-                ));
-                spans.push(dim(pad(&fmt::rate(s.usual), 8, Align::Right)));
-            }
+        let Some(s) = s else {
+            let why = super::clean::clean(&format!("n/a: {why}")).into_owned();
+            spans.push(dim(pad(&why, columns + 2 + 16, Align::Left)));
+            return Line::from(spans);
+        };
+        spans.push(Span::raw(" ".repeat(columns - s.minutes.len())));
+        // Only the minutes out of the ordinary get a colour.
+        for part in s.minutes.chunk_by(|a, b| (*a >= hot) == (*b >= hot)) {
+            let chart: String = part.iter().map(|v| level(*v, scale)).collect();
+            let calm = part[0] < hot;
+            spans.push(ink(chart, if calm { Ink::Flow } else { Ink::Warn }));
         }
+        spans.push(ink(
+            pad(&fmt::rate(s.now), 10, Align::Right),
+            grave.unwrap_or(Ink::Strong),
+        ));
+        spans.push(dim(pad(&fmt::rate(s.usual), 8, Align::Right)));
         Line::from(spans)
     };
+    let hot = failed
+        .as_ref()
+        .and_then(|s| s.usual)
+        .map_or(f64::MAX, |u| (3.0 * u).max(5.0));
     let own = top(&failed).max(8.0);
     vec![
         axis(snapshot, queue, label, columns),
-        row(names[0], arrived, scale, None),
-        row(names[1], finished, scale, stopped.then_some(Ink::Bad)),
-        row(names[2], failed, own, storm.then_some(Ink::Warn)),
+        row(names[0], arrived, scale, None, f64::MAX),
+        row(
+            names[1],
+            finished,
+            scale,
+            stopped.then_some(Ink::Bad),
+            f64::MAX,
+        ),
+        row(names[2], failed, own, storm.then_some(Ink::Warn), hot),
     ]
 }
 
-/// The block's heading: the queue, and the time at the start, in the middle and at the end of the charts.
+/// The block's heading: the queue, and the time at the start, in the middle and at the end of the charts. A long
+/// name takes the place of the first.
 fn axis(snapshot: &Snapshot, queue: &Queue, label: usize, columns: usize) -> Line<'static> {
     let now = snapshot.taken_at;
     let at = |back: usize| fmt::minute(now.map(|n| n.plus(-60.0 * back as f64)));
-    let mut axis = pad(&at(columns), columns, Align::Left);
-    if columns >= 24 {
-        let middle = columns / 2;
-        axis = format!(
-            "{}{}{}{}",
-            at(columns),
-            " ".repeat(middle - 7),
-            at(columns - middle),
-            " ".repeat(columns - middle - 3)
-        );
-        axis = pad(&axis, columns, Align::Left);
-        axis.replace_range(columns - 5.., &at(0));
+    let name = format!("FLOW {}", super::clean::clean(&queue.queue));
+    let start = label + 2;
+    let middle = start + columns / 2 - columns.min(5) / 2;
+    let fits = super::clean::width(&name) < start;
+    let mut line = pad(&name, if fits { start } else { middle - 2 }, Align::Left);
+    let named = line.clone();
+    let place = |line: &mut String, at: usize, time: String| {
+        let used = super::clean::width(line);
+        if used <= at {
+            line.push_str(&" ".repeat(at - used));
+            line.push_str(&time);
+        }
+    };
+    if fits {
+        place(&mut line, start, at(columns));
     }
-    let name = format!("FLOW {}", queue.queue);
-    let room = label + 2;
+    if columns >= 24 {
+        place(&mut line, middle, at(columns - columns / 2));
+    }
+    place(&mut line, start + columns - 5.min(columns), at(0));
     Line::from(vec![
         Span::raw(" "),
-        ink(
-            pad(&super::clean::clean(&name), room, Align::Left),
-            Ink::Title,
-        ),
-        dim(axis),
+        ink(&named, Ink::Title),
+        dim(&line[named.len()..]),
         dim(format!("{:>10}{:>8}", "now", "usual")),
     ])
 }
@@ -146,13 +159,15 @@ fn median(values: &[f64]) -> Option<f64> {
     Some(sorted[sorted.len() / 2])
 }
 
-/// A column: nothing for nothing, at least the lowest for something.
+/// A minute as a column: nothing for nothing, at least the lowest for something.
 fn level(value: f64, scale: f64) -> &'static str {
-    if value <= 0.0 {
+    // The highest of the eight would touch the line above.
+    const STEPS: usize = LEVELS.len() - 1;
+    if value.is_nan() || value <= 0.0 {
         return " ";
     }
-    let step = (value / scale * LEVELS.len() as f64).ceil() as usize;
-    LEVELS[step.clamp(1, LEVELS.len()) - 1]
+    let step = (value / scale * STEPS as f64).ceil() as usize;
+    LEVELS[step.clamp(1, STEPS) - 1]
 }
 
 /// The block beside it where the screen is wide: totals by state and median response times.
@@ -175,11 +190,18 @@ pub fn totals(app: &crate::app::state::App, width: u16) -> Vec<Line<'static>> {
         ]
     };
     let live = panes::live(snapshot);
-    let first = vec![
+    let mut first = vec![
         ink("TOTALS ", Ink::Title),
         ink(fmt::count(Some(live)), Ink::Strong),
         dim(" live"),
     ];
+    for state in [State::Cancelled, State::Other] {
+        let count = panes::total(snapshot, state);
+        if count.is_some_and(|c| c.count > 0) {
+            first.push(dim(format!("   {state} ")));
+            first.push(text(fmt::count(count)));
+        }
+    }
     let medians: Vec<Span<'static>> = panes::medians(app, 1).into_iter().flatten().collect();
     let pairs = [
         (State::Ready, State::Scheduled),
@@ -201,8 +223,8 @@ mod tests {
     fn something_is_never_drawn_as_nothing() {
         assert_eq!(level(0.0, 100.0), " ");
         assert_eq!(level(0.1, 100.0), "▁");
-        assert_eq!(level(100.0, 100.0), "█");
-        assert_eq!(level(500.0, 100.0), "█");
+        assert_eq!(level(100.0, 100.0), "▇");
+        assert_eq!(level(500.0, 100.0), "▇");
     }
 
     #[test]

@@ -169,16 +169,19 @@ pub fn plural(n: u64, one: &str, many: &str) -> String {
     format!("{} {}", number(n), if n == 1 { one } else { many })
 }
 
-/// Value against a maximum as a bar of `columns` columns, in eighths of a column.
+/// Value against a maximum as a bar of at most `columns` columns: never empty for something, full only at the maximum.
 pub fn bar(value: f64, max: f64, columns: usize) -> String {
-    const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
-    if !(value > 0.0 && max > 0.0) {
+    if !(value > 0.0 && max > 0.0) || columns == 0 {
         return String::new();
     }
-    let eighths = ((value / max).min(1.0) * columns as f64 * 8.0)
-        .round()
-        .max(1.0) as usize;
-    format!("{}{}", "█".repeat(eighths / 8), PARTS[eighths % 8])
+    let whole = if value >= max {
+        columns
+    } else {
+        let part = (value / max * columns as f64).round() as usize;
+        part.clamp(1, (columns - 1).max(1))
+    };
+    // Three quarters high: bars on neighbouring lines must not touch.
+    "▆".repeat(whole)
 }
 
 #[cfg(test)]
@@ -254,11 +257,16 @@ mod tests {
     }
 
     #[test]
-    fn bars_are_never_empty_for_something() {
-        assert_eq!(bar(40.0, 40.0, 4), "████");
-        assert_eq!(bar(31.0, 40.0, 20), "███████████████▌");
-        assert_eq!(bar(0.001, 40.0, 4), "▏");
-        assert_eq!(bar(0.0, 40.0, 4), "");
-        assert_eq!(bar(80.0, 40.0, 4), "████");
+    fn bars_are_never_empty_for_something_nor_full_before_the_end() {
+        for (value, length) in [
+            (40.0, 4),
+            (0.001, 1),
+            (0.0, 0),
+            (80.0, 4),
+            (39.9, 3),
+            (20.0, 2),
+        ] {
+            assert_eq!(bar(value, 40.0, 4).chars().count(), length, "{value}");
+        }
     }
 }

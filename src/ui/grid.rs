@@ -66,7 +66,9 @@ pub fn draw(
                 let here = cursor == Some(&row.id);
                 let line = body(row, &fits[*s], sections[*s].columns, here);
                 if here {
-                    buffer.set_style(Rect::new(area.x, y, area.width, 1), SELECTED);
+                    let end = fits[*s].first().map_or(0, |(_, w)| LEAD + w);
+                    let bar = Rect::new(area.x, y, end.min(area.width), 1);
+                    buffer.set_style(bar, SELECTED);
                 }
                 line
             }
@@ -99,12 +101,15 @@ fn all(sections: &[Section]) -> Vec<Item> {
     items
 }
 
-/// Without the focus: only the first section, calm rows folded into a count where they do not fit.
+/// The section that stands for all: the first with rows, else the first that has something to say.
+pub fn first(sections: &[Section]) -> Option<usize> {
+    let rows = sections.iter().position(|s| !s.rows.is_empty());
+    rows.or_else(|| sections.iter().position(|s| !s.empty.is_empty()))
+}
+
+/// Without the focus: only one section, calm rows folded into a count where they do not fit.
 fn some(sections: &[Section], height: usize) -> Vec<Item> {
-    let Some(s) = sections
-        .iter()
-        .position(|s| !(s.rows.is_empty() && s.empty.is_empty()))
-    else {
+    let Some(s) = first(sections) else {
         return Vec::new();
     };
     let rows = &sections[s].rows;
@@ -179,9 +184,17 @@ fn body(row: &Row, fit: &[(usize, u16)], columns: &[Column], here: bool) -> Line
         None => Span::raw(" "),
     };
     let mut spans = vec![
-        ink(if here { "▸" } else { " " }, Ink::Strong),
+        if here {
+            ink("▸", Ink::Strong)
+        } else {
+            Span::raw(" ")
+        },
         glyph,
-        ink(if row.marked { "●" } else { " " }, Ink::Key),
+        if row.marked {
+            ink("●", Ink::Key)
+        } else {
+            Span::raw(" ")
+        },
     ];
     let none = Cell::default();
     for (n, (at, w)) in fit.iter().enumerate() {
@@ -190,9 +203,10 @@ fn body(row: &Row, fit: &[(usize, u16)], columns: &[Column], here: bool) -> Line
             spans.push(Span::raw(" ".repeat(usize::from(GAP))));
         }
         let text = super::clean::clean(&cell.text);
+        let plain = matches!(cell.ink, Ink::Text | Ink::Dim);
         spans.push(ink(
             pad(&text, usize::from(*w), columns[*at].align),
-            cell.ink,
+            if here && plain { Ink::Strong } else { cell.ink },
         ));
     }
     Line::from(spans)

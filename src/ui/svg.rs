@@ -140,10 +140,9 @@ fn shape(symbol: &str) -> Option<Vec<(f64, f64, f64, f64)>> {
     Some(match c {
         '▁'..='█' => {
             let h = f64::from(c as u32 - 0x2580) / 8.0;
-            // A hair of air between columns, and above the highest, keeps minutes and lines apart.
-            vec![(0.04, 1.0 - h * 0.92, 0.92, h * 0.92)]
+            vec![(0.0, 1.0 - h, 1.0, h)]
         }
-        '▉'..='▏' => vec![(0.0, 0.08, f64::from(0x2590 - c as u32) / 8.0, 0.92)],
+        '▉'..='▏' => vec![(0.0, 0.0, f64::from(0x2590 - c as u32) / 8.0, 1.0)],
         '─' => vec![across(0.0, 1.0)],
         '│' => vec![down(0.0, 1.0)],
         '├' => vec![down(0.0, 1.0), across(0.5, 1.0)],

@@ -253,6 +253,12 @@ impl Table {
 /// Columns between two columns of a table.
 pub const GAP: u16 = 2;
 
+/// From this priority on a column is an extra: it is shown only where no other column is cut for it.
+pub const EXTRA: u8 = 6;
+
+/// A text longer than this may be cut for an extra column.
+const LONG: u16 = 44;
+
 /// Which columns are shown in `total` columns of screen, and how wide: `(index, width)`. Columns go whole, the
 /// highest priority number first; the first column always stays.
 pub fn fit(section: &Section, total: u16) -> Vec<(usize, u16)> {
@@ -277,11 +283,21 @@ pub fn fit(section: &Section, total: u16) -> Vec<(usize, u16)> {
         })
         .collect();
     let mut shown: Vec<usize> = (0..section.columns.len()).collect();
+    let gaps = |shown: &[usize]| u32::from(GAP) * (shown.len().saturating_sub(1)) as u32;
     let need = |shown: &[usize]| -> u32 {
-        let widths: u32 = shown.iter().map(|at| u32::from(wish[*at].0)).sum();
-        widths + u32::from(GAP) * (shown.len().saturating_sub(1)) as u32
+        let least: u32 = shown.iter().map(|at| u32::from(wish[*at].0)).sum();
+        least + gaps(shown)
     };
-    while shown.len() > 1 && need(&shown) > u32::from(total) {
+    let extra = |at: &usize| section.columns[*at].priority >= EXTRA;
+    let whole = |shown: &[usize]| -> u32 {
+        let content = |at: &usize| wish[*at].1.min(wish[*at].0.max(LONG));
+        let all: u32 = shown.iter().map(|at| u32::from(content(at))).sum();
+        all + gaps(shown)
+    };
+    let crowded = |shown: &[usize]| {
+        need(shown) > u32::from(total) || shown.iter().any(extra) && whole(shown) > u32::from(total)
+    };
+    while shown.len() > 1 && crowded(&shown) {
         let Some(victim) = (1..shown.len())
             .rev()
             .max_by_key(|at| (section.columns[shown[*at]].priority, *at))

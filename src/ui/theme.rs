@@ -207,7 +207,9 @@ fn style(depth: Depth, ink: Ink) -> Style {
         (I::Key, Depth::None) => bold,
         (I::Key, _) => plain.fg(hue(Color::Cyan, 74, 0x56_b4_e9)),
         (I::Flow, Depth::None) => plain,
-        (I::Flow, _) => plain.fg(hue(Color::Blue, 67, 0x4c_8f_c4)),
+        // Blue would be the hue, but the blue of many schemes cannot be seen on black.
+        (I::Flow, Depth::Sixteen) => plain.add_modifier(Modifier::DIM),
+        (I::Flow, _) => plain.fg(hue(Color::Reset, 67, 0x5f_87_af)),
         (I::Badge, _) => reversed,
         (I::Alarm, Depth::None) => reversed,
         (I::Alarm, _) => reversed.fg(hue(Color::Red, 202, 0xe6_6a_1f)),

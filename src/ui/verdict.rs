@@ -155,10 +155,6 @@ fn layers(report: &Report, width: usize, indent: usize) -> Line<'static> {
         }
         spans
     };
-    let bare = |name: &'static str, layer: &Layer| {
-        let mark = Ink::mark(layer.mark);
-        vec![dim(format!("{name} ")), ink(glyphs::mark(layer.mark), mark)]
-    };
     let database = if wide { "database" } else { "db" };
     let named = [
         ("queue", &w.queue),
@@ -174,37 +170,36 @@ fn layers(report: &Report, width: usize, indent: usize) -> Line<'static> {
             .map(|s| super::clean::width(&s.content));
         all.sum::<usize>() + gap * (groups.len() - 1)
     };
-    let full: Vec<_> = named.map(|(n, l)| group(n, l)).into();
-    let gap = [5, 4, 3, 2]
-        .into_iter()
-        .find(|gap| size(&full, *gap) <= room);
-    let groups = match gap {
-        Some(_) => full,
-        // No room for every figure: those of calm layers go first.
-        None => {
-            let short: Vec<_> = named
-                .map(|(n, l)| {
-                    if Ink::mark(l.mark) == Ink::Dim {
-                        bare(n, l)
-                    } else {
-                        group(n, l)
-                    }
-                })
-                .into();
-            if size(&short, 2) <= room {
-                short
-            } else {
-                named.map(|(n, l)| bare(n, l)).into()
-            }
-        }
+    let mut shown: Vec<(&'static str, Layer)> = named.map(|(n, l)| (n, l.clone())).into();
+    let build = |shown: &[(&'static str, Layer)]| -> Vec<Vec<Span<'static>>> {
+        shown.iter().map(|(n, l)| group(n, l)).collect()
     };
+    let mut groups = build(&shown);
+    // No room for every word: those of calm layers go first, then the last words of the longest.
+    while size(&groups, 2) > room {
+        let calm = |l: &Layer| Ink::mark(l.mark) == Ink::Dim;
+        let victim = shown
+            .iter_mut()
+            .filter(|(_, l)| !l.text.is_empty())
+            .max_by_key(|(_, l)| (calm(l), l.text.len()));
+        let Some((_, layer)) = victim else { break };
+        let keep = if calm(layer) {
+            None
+        } else {
+            layer.text.rfind(' ')
+        };
+        layer.text.truncate(keep.unwrap_or(0));
+        groups = build(&shown);
+    }
+    let gap = [5, 4, 3]
+        .into_iter()
+        .find(|gap| size(&groups, *gap) <= room);
     let mut spans = vec![if wide {
         dim(format!("   {:<w$}", "where", w = INDENT - 3))
     } else {
         Span::raw("   ")
     }];
-    let fallback = [4, 3].into_iter().find(|gap| size(&groups, *gap) <= room);
-    spans.extend(flow(groups, gap.or(fallback).unwrap_or(2), room));
+    spans.extend(flow(groups, gap.unwrap_or(2), room));
     fit(Line::from(spans), width)
 }
 
