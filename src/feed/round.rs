@@ -124,7 +124,12 @@ impl Round {
     /// Runs what is due of the connection half. Fails only when the session is gone.
     pub async fn run_database(&mut self, db: &Session) -> Result<(), Fault> {
         let s = &mut self.slots;
-        probe!(s.server, Server::read(db, &self.target, &mut self.snapshot));
+        probe!(s.server, async {
+            Server::read(db, &self.target, &mut self.snapshot).await?;
+            let server = &mut self.snapshot.server;
+            server.read_only = !self.config.allow_writes || server.in_recovery;
+            Ok(())
+        });
         probe!(s.activity, async {
             let version = self.snapshot.server.version_num;
             self.activity = Some(Activity::read(db, version).await?);
