@@ -33,7 +33,7 @@
 
 DO $$
 BEGIN
-    IF current_schema() IS NULL
+    IF current_schema() IS NULL OR current_schema() LIKE 'pg\_%'
        OR current_setting('search_path') !~* '^\s*("([^"]|"")+"|[a-z_][a-z0-9_$]*)\s*,\s*pg_temp\s*$' THEN
         RAISE EXCEPTION 'search_path is %: first SET search_path = agent_queue, pg_temp;', current_setting('search_path');
     END IF;
@@ -132,8 +132,8 @@ END $$;
 
 -------------------------------------------------------------------------------------------------------------------------- claim
 
--- The advisory lock of a queue's limits: shared by claims, exclusive while the limits row changes.
-CREATE FUNCTION _gate(queue text) RETURNS bigint LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+-- The advisory lock of a queue's limits: shared by claims, exclusive while the limits row changes. (Without SET it can be inlined.)
+CREATE FUNCTION _gate(queue text) RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT hashtextextended($1, 'limits'::regclass::oid::bigint)
 $$;
 
@@ -243,7 +243,8 @@ BEGIN
                                        SELECT x.id, x.priority, x.created_at FROM tasks x
                                         WHERE x.queue = claim.queue AND x.kind = wanted.k AND x.status = 'enqueued' AND NOT x.deferred
                                           AND x.run_after <= at
-                                        ORDER BY x.priority DESC, x.created_at, x.id LIMIT room + 50) AS c) AS best
+                                        ORDER BY x.priority DESC, x.created_at, x.id LIMIT room + 50) AS c
+                                 ORDER BY c.priority DESC, c.created_at, c.id) AS best
                           JOIN tasks t ON t.id = best.id
                          WHERE t.status = 'enqueued' AND NOT t.deferred
                          ORDER BY best.priority DESC, best.created_at, best.id LIMIT room FOR UPDATE OF t SKIP LOCKED);
@@ -306,6 +307,7 @@ BEGIN
     IF NEW.max_running IS NOT NULL THEN
         INSERT INTO slots (queue, slot)
         SELECT NEW.queue, n FROM generate_series(1, NEW.max_running) AS n ON CONFLICT DO NOTHING;
+        DELETE FROM slots s WHERE s.queue = NEW.queue AND s.slot > NEW.max_running AND s.task_id IS NULL;
         SELECT coalesce(max(s.slot), 0) INTO top FROM slots s WHERE s.queue = NEW.queue;
         INSERT INTO slots (queue, slot, task_id)
         SELECT NEW.queue, top + row_number() OVER (ORDER BY t.id), t.id

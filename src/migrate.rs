@@ -9,7 +9,7 @@ mod ledger;
 mod name;
 
 use anyhow::{Context as _, bail};
-use tokio_postgres::{Client, Transaction};
+use tokio_postgres::{Client, IsolationLevel, Transaction};
 
 pub use files::{FILES, Migration};
 
@@ -120,13 +120,17 @@ async fn check_server(client: &Client) -> anyhow::Result<()> {
 
 /// One transaction, alone among all that migrate this schema, with the search_path that the files require.
 async fn begin<'a>(client: &'a mut Client, schema: &str) -> anyhow::Result<Transaction<'a>> {
+    // Said in full: the session may be one that reads only by default.
     let tx = client
-        .transaction()
+        .build_transaction()
+        .isolation_level(IsolationLevel::ReadCommitted)
+        .read_only(false)
+        .start()
         .await
-        .context("cannot begin a transaction")?;
+        .map_err(|e| explain(&e, "the start of a migration"))?;
     let lock = format!("jobtop migrate {schema}");
     tx.batch_execute(&format!(
-        "SET LOCAL TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '30s'; \
+        "SET LOCAL lock_timeout = '30s'; \
          SELECT pg_advisory_xact_lock(hashtextextended({}, 0)); \
          SET LOCAL lock_timeout = '3s'; SET LOCAL statement_timeout = '10min'; \
          SET LOCAL search_path = {}, pg_temp",

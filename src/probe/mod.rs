@@ -13,9 +13,11 @@ pub mod stages;
 pub mod statement;
 pub mod tasks;
 pub mod units;
+pub mod watch;
 
 use serde::{Deserialize, Serialize};
 pub use units::{Bound, Count, ServerTime, State, Usd};
+pub use watch::QueueProbes;
 
 /// Everything that one refresh knows. Parts whose probe failed or was not due keep their last value; `probes`
 /// tells their age.

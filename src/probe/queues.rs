@@ -4,6 +4,9 @@ use super::{Count, State};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+pub mod depth;
+pub mod estimate;
+
 /// One queue of one system.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Queue {
