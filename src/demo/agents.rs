@@ -74,7 +74,7 @@ async fn work(shop: Arc<Shop>, name: &str, queues: &[&'static str]) {
                     shop.world.did("claimed", tasks.len() as u64);
                     for task in tasks {
                         let (shop, line) = (shop.clone(), line.clone());
-                        let dice = Dice::new(dice.next());
+                        let dice = Dice::new(dice.bits());
                         hands.spawn(async move {
                             if let Err(fault) = run(&shop, &line, &task, dice).await {
                                 shop.world.fault(line.application(), &fault);
@@ -108,15 +108,15 @@ enum End {
 
 async fn run(shop: &Shop, line: &Line, task: &Held, mut dice: Dice) -> Result<(), Fault> {
     sleep(seconds(dice.about(0.05, 0.6))).await;
-    let run_id = format!("run-{:012x}", dice.next() >> 16);
-    let trace_id = format!("{:016x}{:016x}", dice.next(), dice.next());
+    let run_id = format!("run-{:012x}", dice.bits() >> 16);
+    let trace_id = format!("{:016x}{:016x}", dice.bits(), dice.bits());
     if shop.calls.started(line, task, &run_id, &trace_id).await? != "ok" {
         shop.world.did("stale", 1);
         return Ok(());
     }
     let kind = catalog::kind(&task.kind);
     let mut effort = std::pin::pin!(effort(shop, task, kind, dice.clone(), &run_id));
-    dice.next();
+    dice.bits();
     let end = loop {
         tokio::select! {
             end = &mut effort => break end,

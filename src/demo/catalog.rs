@@ -298,7 +298,7 @@ impl Kind {
             "crawler" => format!(
                 r#"{{"url":"https://example.org/{}/{n}","headers":{{"authorization":"Bearer {:016x}"}}}}"#,
                 self.name,
-                dice.next()
+                dice.bits()
             ),
             "mail" => format!(
                 r#"{{"thread":{n},"language":"{}"}}"#,

@@ -21,7 +21,7 @@ pub async fn stream(world: &World, link: &Link, dice: &mut Dice) {
     };
     let mut sink = pin!(sink);
     while world.now().copying && !link.ended() {
-        let line = format!("{:016x}\n", dice.next()).into_bytes();
+        let line = format!("{:016x}\n", dice.bits()).into_bytes();
         if sink.send(std::io::Cursor::new(line)).await.is_err() {
             return;
         }

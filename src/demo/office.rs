@@ -126,11 +126,8 @@ pub async fn importer(shop: Arc<Shop>, target: Target, number: usize) {
         pause = dice.between(50.0, 80.0);
         batch += 1;
         let name = format!("import-{}-{number}{batch:02}", catalog::tenant(&mut dice));
-        let kind = catalog::kind(*dice.pick::<&str>(&[
-            "parse_invoice",
-            "embed_chunk",
-            "summarise_thread",
-        ]));
+        let kind =
+            catalog::kind(dice.pick::<&str>(&["parse_invoice", "embed_chunk", "summarise_thread"]));
         let n = dice.whole(10, 18);
         if let Err(fault) = bring(&shop, &line, kind, &name, n, &mut dice).await {
             shop.world.fault(line.application(), &fault);

@@ -7,6 +7,11 @@ use crate::connect::Fault;
 use crate::demo::catalog::LIMITS;
 use crate::demo::link::Link;
 
+/// A parameter of [`Columns::times`] as a time.
+fn at(column: &str) -> String {
+    format!("timestamptz 'epoch' + {column} * interval '1 microsecond'")
+}
+
 /// Arrays, one a column, in the order of the parameters.
 #[derive(Default)]
 struct Columns(Vec<(Box<dyn ToSql + Sync + Send>, Type)>);
@@ -27,12 +32,12 @@ impl Columns {
             .push((Box::new(values.collect::<Vec<_>>()), Type::INT8_ARRAY));
     }
 
-    /// Times, as microseconds after 1970.
-    fn times(&mut self, now: f64, values: impl Iterator<Item = Option<f64>>) {
-        let values: Vec<Option<f64>> = values
-            .map(|v| v.map(|v| now + (v * 1e6).round() / 1e6))
+    /// Times, as microseconds after 1970: exact, so that the same plan gives the same distances.
+    fn times(&mut self, now_us: i64, values: impl Iterator<Item = Option<f64>>) {
+        let values: Vec<Option<i64>> = values
+            .map(|v| v.map(|v| now_us + (v * 1e6).round() as i64))
             .collect();
-        self.0.push((Box::new(values), Type::FLOAT8_ARRAY));
+        self.0.push((Box::new(values), Type::INT8_ARRAY));
     }
 
     async fn run(self, db: &Link, sql: &str) -> Result<(), Fault> {
@@ -45,8 +50,9 @@ impl Columns {
     }
 }
 
-/// Writes everything. `s`: the schema, quoted; `now`: the server's clock.
-pub async fn write(db: &Link, s: &str, now: f64, plan: &Plan) -> Result<(), Fault> {
+/// Writes everything. `s`: the schema, quoted; `now`: the server's clock, in microseconds
+/// after 1970.
+pub async fn write(db: &Link, s: &str, now: i64, plan: &Plan) -> Result<(), Fault> {
     limits(db, s).await?;
     tasks(db, s, now, plan).await?;
     attempts(db, s, now, plan).await?;
@@ -76,7 +82,7 @@ async fn limits(db: &Link, s: &str) -> Result<(), Fault> {
     .await
 }
 
-async fn tasks(db: &Link, s: &str, now: f64, plan: &Plan) -> Result<(), Fault> {
+async fn tasks(db: &Link, s: &str, now: i64, plan: &Plan) -> Result<(), Fault> {
     let t = || plan.tasks.iter();
     let mut c = Columns::default();
     c.ints(t().map(|t| t.id));
@@ -107,7 +113,8 @@ async fn tasks(db: &Link, s: &str, now: f64, plan: &Plan) -> Result<(), Fault> {
     c.times(now, t().map(|t| t.cancel.map(|c| c.0)));
     c.text(t().map(|t| t.cancel.map(|c| c.1)));
     c.text(t().map(|t| t.cancel.map(|c| c.2)));
-    // The trigger that frees nobody and the sequence that knows nothing of ids given by hand: both are put right here.
+    let [c_at, r_at, cl_at, sa_at, fi_at, h_at, le_at, ca_at] =
+        ["c", "r", "cl", "sa", "fi", "h", "le", "ca"].map(at);
     c.run(
         db,
         &format!(
@@ -116,10 +123,10 @@ async fn tasks(db: &Link, s: &str, now: f64, plan: &Plan) -> Result<(), Fault> {
                 worker_version, lease_expires_at, lease_token, attempt, last_error, result, confidence, \
                 idempotency_key, cancel_requested_at, cancel_requested_by, cancel_reason) \
              OVERRIDING SYSTEM VALUE \
-             SELECT id, q, k, a, t, p, b, payload::jsonb, st, prio::int4, to_timestamp(c), to_timestamp(r), \
-                    st = 'enqueued' AND to_timestamp(r) > clock_timestamp(), to_timestamp(cl), to_timestamp(sa), \
-                    to_timestamp(fi), to_timestamp(h), w, v, to_timestamp(le), tok, att::int4, err, \
-                    res::jsonb, conf::numeric, key, to_timestamp(ca), cb, cr \
+             SELECT id, q, k, a, t, p, b, payload::jsonb, st, prio::int4, {c_at}, {r_at}, \
+                    st = 'enqueued' AND {r_at} > clock_timestamp(), {cl_at}, {sa_at}, \
+                    {fi_at}, {h_at}, w, v, {le_at}, tok, att::int4, err, \
+                    res::jsonb, conf::numeric, key, {ca_at}, cb, cr \
                FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, \
                            $20, $21, $22, $23, $24, $25, $26, $27, $28) \
                  AS n (id, q, k, a, t, p, b, payload, st, prio, c, r, cl, sa, fi, h, w, v, le, tok, att, err, res, \
@@ -127,6 +134,7 @@ async fn tasks(db: &Link, s: &str, now: f64, plan: &Plan) -> Result<(), Fault> {
         ),
     )
     .await?;
+    // The sequence knows nothing of ids given by hand.
     let last = plan.tasks.iter().map(|t| t.id).max().unwrap_or(0);
     db.rows(
         "SELECT setval(pg_get_serial_sequence($1, 'id'), $2)::int8 AS id",
@@ -150,7 +158,7 @@ async fn tasks(db: &Link, s: &str, now: f64, plan: &Plan) -> Result<(), Fault> {
     .map(|_| ())
 }
 
-async fn attempts(db: &Link, s: &str, now: f64, plan: &Plan) -> Result<(), Fault> {
+async fn attempts(db: &Link, s: &str, now: i64, plan: &Plan) -> Result<(), Fault> {
     let a = || plan.attempts.iter();
     let mut c = Columns::default();
     c.ints(a().map(|a| a.task));
@@ -165,12 +173,13 @@ async fn attempts(db: &Link, s: &str, now: f64, plan: &Plan) -> Result<(), Fault
     c.text(a().map(|a| a.error.as_deref()));
     c.words(a().map(|a| a.run.as_str()));
     c.words(a().map(|a| a.trace.as_str()));
+    let [e_at, c_at, sa_at, f_at] = ["e", "c", "sa", "f"].map(at);
     c.run(
         db,
         &format!(
             "INSERT INTO {s}.task_attempts (task_id, attempt, lease_token, worker, worker_version, eligible_at, \
                 claimed_at, started_at, finished_at, outcome, error, job_run_id, trace_id) \
-             SELECT t, a::int4, a, w, v, to_timestamp(e), to_timestamp(c), to_timestamp(sa), to_timestamp(f), o, er, r, tr \
+             SELECT t, a::int4, a, w, v, {e_at}, {c_at}, {sa_at}, {f_at}, o, er, r, tr \
                FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) \
                  AS n (t, a, w, v, e, c, sa, f, o, er, r, tr) ORDER BY c"
         ),
@@ -178,7 +187,7 @@ async fn attempts(db: &Link, s: &str, now: f64, plan: &Plan) -> Result<(), Fault
     .await
 }
 
-async fn usage(db: &Link, s: &str, now: f64, plan: &Plan) -> Result<(), Fault> {
+async fn usage(db: &Link, s: &str, now: i64, plan: &Plan) -> Result<(), Fault> {
     let u = || plan.usage.iter();
     let money = |usd: Option<f64>| usd.map(|usd| format!("{usd:.6}"));
     let mut c = Columns::default();
@@ -192,31 +201,33 @@ async fn usage(db: &Link, s: &str, now: f64, plan: &Plan) -> Result<(), Fault> {
     c.text(u().map(|u| money(u.llm)));
     c.text(u().map(|u| money(u.compute)));
     c.times(now, u().map(|u| Some(u.reported)));
+    let r_at = at("r");
     c.run(
         db,
         &format!(
             "INSERT INTO {s}.usage (call_id, task_id, attempt, queue, model, input_tokens, output_tokens, llm_cost, \
                 compute_cost, reported_at) \
-             SELECT id, t, a::int4, q, m, i, o, l::numeric, c::numeric, to_timestamp(r) \
+             SELECT id, t, a::int4, q, m, i, o, l::numeric, c::numeric, {r_at} \
                FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS n (id, t, a, q, m, i, o, l, c, r) ORDER BY r"
         ),
     )
     .await
 }
 
-async fn actions(db: &Link, s: &str, now: f64, plan: &Plan) -> Result<(), Fault> {
+async fn actions(db: &Link, s: &str, now: i64, plan: &Plan) -> Result<(), Fault> {
+    let at = at("$2");
     for action in &plan.actions {
         let ids: Vec<String> = action.ids.iter().map(i64::to_string).collect();
-        let (asked, at) = (ids.len() as i64, now + action.at);
+        let (asked, when) = (ids.len() as i64, now + (action.at * 1e6).round() as i64);
         db.rows(
             &format!(
                 "INSERT INTO {s}.operator_actions (action_id, at, who, from_host, action, ids, asked, changed, skipped, reason) \
-                 VALUES ($1 || '-' || (extract(epoch FROM clock_timestamp()) * 1000)::bigint, to_timestamp($2), $3, \
+                 VALUES ($1 || '-' || (extract(epoch FROM clock_timestamp()) * 1000)::bigint, {at}, $3, \
                          'oncall-laptop', $4, $5, $6::int4, $7::int4, ($6 - $7)::int4, $8)"
             ),
             &[
                 (&action.id, Type::TEXT),
-                (&at, Type::FLOAT8),
+                (&when, Type::INT8),
                 (&action.who, Type::TEXT),
                 (&action.action, Type::TEXT),
                 (&ids, Type::TEXT_ARRAY),

@@ -87,9 +87,16 @@ pub async fn seed(db: &Link, schema: &str, options: &SeedOptions) -> anyhow::Res
         return result;
     }
     db.run("COMMIT").await?;
-    // Without statistics the first plans would be those of an empty queue; one pass sets the visibility map as well.
-    for table in ["tasks", "task_attempts", "usage", "slots"] {
-        db.run(&format!("VACUUM (ANALYZE) {s}.{table}")).await?;
+    // Without statistics the first plans would be those of an empty queue. Only the columns that are looked for:
+    // autovacuum does the rest.
+    for columns in [
+        "tasks (id, queue, kind, agent, tenant, batch_id, status, priority, created_at, run_after, deferred, \
+                finished_at, lease_expires_at)",
+        "task_attempts (task_id, attempt, worker, outcome, finished_at)",
+        "usage (task_id, queue, model, reported_at)",
+        "slots",
+    ] {
+        db.run(&format!("ANALYZE {s}.{columns}")).await?;
     }
     result
 }
@@ -109,7 +116,7 @@ async fn write(
         .rows(
             &format!(
                 "SELECT (EXISTS (SELECT FROM {s}.tasks))::bool AS used, \
-                        extract(epoch FROM clock_timestamp())::float8 AS now, \
+                        (extract(epoch FROM clock_timestamp()) * 1e6)::int8 AS now, \
                         nextval(pg_get_serial_sequence($1, 'id'))::int8 AS id"
             ),
             &[(&format!("{s}.tasks"), Type::TEXT)],
@@ -121,7 +128,7 @@ async fn write(
         bail!("the queue in schema {schema} has tasks: use --force to add fixture data to them");
     }
     let first_id = row.int("id")?.unwrap_or(1);
-    let now = row.float("now")?.context("the server has no clock")?;
+    let now = row.int("now")?.context("the server has no clock")?;
     let plan = plan::Plan::new(options, first_id);
     insert::write(db, s, now, &plan)
         .await

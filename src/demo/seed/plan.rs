@@ -88,6 +88,8 @@ pub struct Plan {
     pub attempts: Vec<Attempt>,
     pub usage: Vec<Usage>,
     pub actions: Vec<Action>,
+    /// Since when there has been full traffic.
+    busy: f64,
 }
 
 impl Plan {
@@ -96,7 +98,10 @@ impl Plan {
         let busy = -60.0 * options.busy_minutes;
         let mut arrivals = arrivals(options, busy);
         arrivals.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let mut plan = Self::default();
+        let mut plan = Self {
+            busy,
+            ..Self::default()
+        };
         let mut dice = Dice::branch(options.seed, "life");
         for (id, (created, kind)) in (first_id..).zip(arrivals) {
             plan.live(id, created, kind, options.running, &mut dice);
@@ -172,11 +177,12 @@ impl Plan {
         task.worker = None;
         task.version = Some(version);
         task.heartbeat = Some(started);
-        let run = format!("run-{:012x}", dice.next() >> 16);
-        let calls = if outcome == "completed" {
-            task.kind.calls
-        } else {
-            1
+        let run = format!("run-{:012x}", dice.bits() >> 16);
+        let calls = match outcome {
+            // Pages that have not changed since the last crawl are answered from a cache; nearly all at night.
+            "completed" if task.kind.name == "fetch_page" && claimed < self.busy => 0,
+            "completed" => task.kind.calls,
+            _ => 1,
         };
         for call in 1..=calls {
             let (input, output) = task.kind.spend(dice);
@@ -187,7 +193,7 @@ impl Plan {
                 0.3
             };
             self.usage.push(Usage {
-                call: format!("call-{run}-{call}"),
+                call: format!("call-{}-{}-{call}", task.id, task.attempt),
                 task: task.id,
                 attempt: task.attempt,
                 queue: task.kind.queue,
@@ -210,7 +216,7 @@ impl Plan {
             outcome: Some(outcome),
             error,
             run,
-            trace: format!("{:016x}{:016x}", dice.next(), dice.next()),
+            trace: format!("{:016x}{:016x}", dice.bits(), dice.bits()),
         });
     }
 
@@ -247,8 +253,8 @@ impl Plan {
             finished: None,
             outcome: None,
             error: None,
-            run: format!("run-{:012x}", dice.next() >> 16),
-            trace: format!("{:016x}{:016x}", dice.next(), dice.next()),
+            run: format!("run-{:012x}", dice.bits() >> 16),
+            trace: format!("{:016x}{:016x}", dice.bits(), dice.bits()),
         });
     }
 }

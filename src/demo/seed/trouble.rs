@@ -34,7 +34,7 @@ fn batch(plan: &mut Plan, id: &mut impl FnMut() -> i64, number: u32, begin: f64,
         let mut task = Task::new(id(), kind, created, dice);
         task.tenant = tenant;
         task.batch = Some(format!("import-{tenant}-{number}"));
-        task.key = Some(format!("{tenant}-{number}-{place}"));
+        task.key = Some(format!("{tenant}-{number}-{}", task.id));
         // Released one every twelve seconds, as a provider's rate limit has it.
         let due = begin + f64::from(place) * 12.0;
         task.run_after = due;
