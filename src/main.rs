@@ -1,8 +1,10 @@
 //! Exit code and error printing, nothing else.
 
-use std::process::ExitCode;
-
+use clap::Parser;
+use jobtop::cli::Cli;
+use jobtop::commands::{self, Exit};
 use jobtop::demo::supervisor;
+use std::process::ExitCode;
 
 fn main() -> ExitCode {
     if std::env::args_os()
@@ -11,5 +13,11 @@ fn main() -> ExitCode {
     {
         return supervisor::main();
     }
-    ExitCode::SUCCESS
+    let exit = commands::run(Cli::parse());
+    if let Some(sentence) = exit.sentence() {
+        // stderr may be gone with the terminal
+        let _ =
+            std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("jobtop: {sentence}\n"));
+    }
+    ExitCode::from(Exit::code(&exit))
 }

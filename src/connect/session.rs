@@ -5,7 +5,7 @@ use super::{Cells, Fault, Target};
 use futures_util::StreamExt;
 use futures_util::stream::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
@@ -25,30 +25,11 @@ pub struct Session {
     client: Client,
     task: JoinHandle<()>,
     closed: watch::Receiver<Option<Fault>>,
-    hint: Arc<Hint>,
+    hint: Arc<Notify>,
     statements: AtomicU32,
     server_us: AtomicU64,
     /// Our backend.
     pub pid: i32,
-}
-
-/// "Something changed": set by notifications, however many.
-#[derive(Default)]
-pub struct Hint {
-    set: AtomicBool,
-    wake: Notify,
-}
-
-impl Hint {
-    /// Was anything announced since the last call?
-    pub fn take(&self) -> bool {
-        self.set.swap(false, Ordering::AcqRel)
-    }
-
-    /// Waits until something is announced.
-    pub async fn wait(&self) {
-        self.wake.notified().await;
-    }
 }
 
 /// What a session may do, and for how long.
@@ -106,7 +87,7 @@ impl Session {
             .await
             .map_err(|_| Fault::own(format!("{} does not answer", target.host)))?
             .map_err(Fault::from)?;
-        let hint = Arc::new(Hint::default());
+        let hint = Arc::new(Notify::new());
         let (sender, closed) = watch::channel(None);
         let flag = hint.clone();
         let task = tokio::spawn(async move {
@@ -114,10 +95,7 @@ impl Session {
             let mut messages = poll_fn(move |cx| connection.poll_message(cx));
             while let Some(message) = messages.next().await {
                 match message {
-                    Ok(AsyncMessage::Notification(_)) => {
-                        flag.set.store(true, Ordering::Release);
-                        flag.wake.notify_one();
-                    }
+                    Ok(AsyncMessage::Notification(_)) => flag.notify_one(),
                     // a shutdown or a crash elsewhere is announced as a notice, then the line is cut
                     Ok(AsyncMessage::Notice(n)) if n.code().code().starts_with("57P") => {
                         last = Some(Fault {
@@ -246,8 +224,8 @@ impl Session {
         fault.unwrap_or_else(|| Fault::own("the connection ended"))
     }
 
-    /// The notification flag.
-    pub fn hint(&self) -> Arc<Hint> {
+    /// Woken by notifications: however many arrive, one waits.
+    pub fn hint(&self) -> Arc<Notify> {
         self.hint.clone()
     }
 

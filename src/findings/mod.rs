@@ -5,6 +5,8 @@ pub mod docs;
 mod order;
 mod rule;
 mod rules;
+#[cfg(test)]
+mod tests;
 mod tracker;
 mod tree;
 mod verdict;

@@ -79,7 +79,8 @@ impl Tracker {
         if told.is_none() && self.last.is_none() && !self.once {
             return Report {
                 verdict: "no verdict yet: the server has not told its time".into(),
-                ..Report::default()
+                layers: where_line::unread(),
+                findings: Vec::new(),
             };
         }
         let now = self.now(told);

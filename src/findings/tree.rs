@@ -2,12 +2,14 @@
 //! the root: it waits for nobody.
 
 use crate::probe::activity::Blocked;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The blocking tree of one snapshot.
 pub struct Tree<'a> {
     waits: BTreeMap<i32, &'a Blocked>,
     behind: BTreeMap<i32, Vec<i32>>,
+    roots: BTreeMap<i32, Vec<i32>>,
 }
 
 impl<'a> Tree<'a> {
@@ -16,6 +18,7 @@ impl<'a> Tree<'a> {
         let mut tree = Self {
             waits: BTreeMap::new(),
             behind: BTreeMap::new(),
+            roots: BTreeMap::new(),
         };
         for wait in blocked {
             tree.waits.insert(wait.pid, wait);
@@ -23,12 +26,36 @@ impl<'a> Tree<'a> {
                 tree.behind.entry(*holder).or_default().push(wait.pid);
             }
         }
+        // From the roots down: in a long queue everyone names all those ahead, so walking up from each would cost
+        // the cube of its length.
+        let mut roots: Vec<(usize, i32, BTreeSet<i32>)> = tree
+            .behind
+            .keys()
+            .filter(|pid| !tree.waits.contains_key(pid))
+            .map(|pid| (*pid, tree.behind(*pid)))
+            .map(|(pid, behind)| (behind.len(), pid, behind))
+            .collect();
+        roots.sort_by_key(|(n, pid, _)| (Reverse(*n), *pid));
+        for (_, root, behind) in roots {
+            for pid in behind {
+                tree.roots.entry(pid).or_default().push(root);
+            }
+        }
         tree
     }
 
     /// Everyone who waits behind this session, directly or not, without itself.
     pub fn behind(&self, pid: i32) -> BTreeSet<i32> {
-        self.walk(pid, |pid| self.behind.get(&pid).map_or(&[], Vec::as_slice))
+        let mut seen = BTreeSet::new();
+        let mut open = vec![pid];
+        while let Some(holder) = open.pop() {
+            for &waiter in self.behind.get(&holder).into_iter().flatten() {
+                if waiter != pid && seen.insert(waiter) {
+                    open.push(waiter);
+                }
+            }
+        }
+        seen
     }
 
     /// The waits of everyone behind this session.
@@ -40,31 +67,8 @@ impl<'a> Tree<'a> {
     }
 
     /// Those at the root above a waiting session, the one with most waiters first; empty within a deadlock.
-    pub fn roots(&self, pid: i32) -> Vec<i32> {
-        let above = self.walk(pid, |pid| {
-            self.waits
-                .get(&pid)
-                .map_or(&[], |wait| wait.blocked_by.as_slice())
-        });
-        let mut roots: Vec<i32> = above
-            .into_iter()
-            .filter(|pid| !self.waits.contains_key(pid))
-            .collect();
-        roots.sort_by_key(|pid| (std::cmp::Reverse(self.behind(*pid).len()), *pid));
-        roots
-    }
-
-    fn walk<'s>(&'s self, from: i32, next: impl Fn(i32) -> &'s [i32]) -> BTreeSet<i32> {
-        let mut seen = BTreeSet::new();
-        let mut open = vec![from];
-        while let Some(pid) = open.pop() {
-            for &other in next(pid) {
-                if other != from && seen.insert(other) {
-                    open.push(other);
-                }
-            }
-        }
-        seen
+    pub fn roots(&self, pid: i32) -> &[i32] {
+        self.roots.get(&pid).map_or(&[], Vec::as_slice)
     }
 }
 
@@ -93,6 +97,12 @@ mod tests {
         assert_eq!(tree.roots(4), [1]);
         assert_eq!(tree.roots(9), [8]);
         assert_eq!(tree.waits_behind(3).len(), 1);
+    }
+
+    #[test]
+    fn the_root_with_most_behind_it_comes_first() {
+        let waits = [wait(5, &[1, 2]), wait(6, &[2])];
+        assert_eq!(Tree::new(&waits).roots(5), [2, 1]);
     }
 
     #[test]

@@ -3,27 +3,44 @@
 //! A layer with a finding shows the gravest one's mark and words, also of a finding that another explains: the cause
 //! may be in one layer and be felt in the next. A layer without shows a figure that says why it is calm.
 
-use super::rule::{Ctx, Place};
+use super::rule::{Ctx, Place, USUAL_SAMPLES};
 use super::rules::slow_outside;
 use super::tracker::Active;
 use super::words::{count, duration, plural, rate};
 use super::{Layer, Mark, Severity, Where};
 use crate::probe::State;
+use crate::probe::flow::Flow;
 
 /// Seconds after which a probe's data is too old to call anything good.
 const STALE: f64 = 15.0;
 /// Seconds of waiting for a lock from which on it is worth a mark.
 const WAITS: f64 = 5.0;
 
+/// Seconds without a finished task from which on a queue that used to finish them is worth a mark, and from which on
+/// it is the worst one where something else is wrong, too.
+const STANDSTILL: f64 = 120.0;
+const DEAD: f64 = 300.0;
+
 /// All four layers.
 pub fn layers(ctx: &Ctx, active: &[Active]) -> Where {
     let layer =
         |place: Place, calm: fn(&Ctx) -> Layer| found(active, place).unwrap_or_else(|| calm(ctx));
     Where {
-        queue: layer(Place::Queue, queue),
+        queue: standstill(ctx, active, layer(Place::Queue, queue)),
         workers: layer(Place::Workers, workers),
         database: layer(Place::Database, database),
         outside: layer(Place::Outside, outside),
+    }
+}
+
+/// Before anything was read.
+pub fn unread() -> Where {
+    let unread = || layer(Mark::Unknown, "not read");
+    Where {
+        queue: unread(),
+        workers: unread(),
+        database: unread(),
+        outside: unread(),
     }
 }
 
@@ -81,6 +98,51 @@ fn queue(ctx: &Ctx) -> Layer {
         return layer(Mark::Good, format!("{} running", count(running)));
     }
     layer(Mark::Good, format!("{} done/min", rate(done.iter().sum())))
+}
+
+/// A queue that finished tasks all along, has some, and finishes none any more says so whatever else is wrong with it.
+fn standstill(ctx: &Ctx, active: &[Active], said: Layer) -> Layer {
+    let Some(since) = ctx
+        .snapshot
+        .flow
+        .iter()
+        .filter_map(|flow| nothing_done_s(ctx, flow))
+        .reduce(f64::max)
+    else {
+        return said;
+    };
+    let told = active
+        .iter()
+        .any(|a| a.trigger.severity > Severity::Info && a.place != Place::Nowhere);
+    let mark = if told && since >= DEAD {
+        Mark::Bad
+    } else {
+        Mark::Warn
+    };
+    Layer {
+        mark: if said.mark == Mark::Bad {
+            Mark::Bad
+        } else {
+            mark
+        },
+        text: format!("0 done in {}", duration(since)),
+    }
+}
+
+/// Seconds for which nothing was finished, where that is out of the ordinary: it used to finish one a minute and more.
+fn nothing_done_s(ctx: &Ctx, flow: &Flow) -> Option<f64> {
+    let queue =
+        ctx.snapshot.queues.iter().find(|q| {
+            q.queue == flow.queue && q.schema == flow.schema && q.system == flow.system
+        })?;
+    let done = flow.finished.as_ref()?;
+    let busy = done.len() - done.iter().rev().take_while(|n| **n == 0).count();
+    let before: u64 = done[..busy].iter().map(|n| u64::from(*n)).sum();
+    let has_work = queue.n(State::Ready).max(queue.n(State::Running)) > 0;
+    let usual = before >= USUAL_SAMPLES && before >= busy as u64;
+    let last = flow.from?.plus(60.0 * busy as f64);
+    let since = ctx.snapshot.taken_at?.since(last)?;
+    (has_work && usual && !queue.paused && since >= STANDSTILL).then_some(since)
 }
 
 fn workers(ctx: &Ctx) -> Layer {

@@ -6,6 +6,8 @@ use unicode_width::UnicodeWidthChar;
 
 /// Columns that a name may take within a sentence.
 const NAME: usize = 40;
+/// Characters looked at: what comes later would be cut in any case.
+const LOOK_AT: usize = 2_000;
 
 /// A name as a sentence shows it: one line, no invisible characters, at most 40 columns.
 pub fn name(text: &str) -> String {
@@ -22,9 +24,10 @@ pub fn clean(text: &str, columns: usize) -> String {
     let mut out = String::new();
     let mut used = 0;
     let mut marks = 0;
-    for c in text.chars() {
+    let head: String = text.chars().take(LOOK_AT).collect();
+    for c in crate::text::clean(&head).chars() {
         let c = if c.is_whitespace() { ' ' } else { c };
-        if invisible(c) || (c == ' ' && (out.is_empty() || out.ends_with(' '))) {
+        if c == ' ' && (out.is_empty() || out.ends_with(' ')) {
             continue;
         }
         let width = c.width().unwrap_or(0);
@@ -33,7 +36,7 @@ pub fn clean(text: &str, columns: usize) -> String {
             continue;
         }
         if used + width > columns.saturating_sub(1) && width > 0 {
-            // One more fits exactly if it is the last one; telling costs a look ahead that no name is worth.
+            // The last column is kept for the sign that something was cut.
             out.truncate(out.trim_end().len());
             out.push('…');
             return out;
@@ -43,16 +46,6 @@ pub fn clean(text: &str, columns: usize) -> String {
     }
     out.truncate(out.trim_end().len());
     out
-}
-
-/// Control, bidi, zero-width and other characters that change how the rest is read without being seen.
-pub fn invisible(c: char) -> bool {
-    c.is_control()
-        || matches!(c,
-            '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180b}'..='\u{180e}'
-            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-            | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
-            | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// A duration in one unit, two from an hour on: `0.4s`, `41s`, `8m`, `1h`, `2h05m`, `3d`, `3d4h`.

@@ -34,7 +34,7 @@ FROM (
          greatest(age(a.backend_xmin), age(a.backend_xid)) AS xmin_age,
          CASE WHEN here AND a.wait_event_type = 'Lock' THEN pg_blocking_pids(a.pid)::text END AS blockers,
          CASE WHEN here AND a.state <> 'idle' THEN
-           substring(left(a.query, 300) from '(?i)^\s*((?:select\s+\*\s+from|insert\s+into|delete\s+from|(?:alter|drop|create|lock|truncate)\s+table|create\s+(?:unique\s+)?index(?:\s+concurrently)?|[a-z]+)(?:\s+[a-z_"][\w."]*)?)')
+           substring(left(a.query, 300) from '(?i)^\s*((?:select\s+\*\s+from|insert\s+into|delete\s+from|update|(?:alter|drop|create|lock|truncate)\s+table|create\s+(?:unique\s+)?index(?:\s+concurrently)?|vacuum|analyze|copy)\s+[a-z_"][\w."]*|select\s+[a-z_"][\w."]*(?=\s*\()|[a-z]+)')
          END AS verb,
          a.pid = pg_backend_pid() AS own, here,
          a.state IS NULL AND a.backend_type IS NULL AS hidden,

@@ -8,6 +8,7 @@ pub mod detect;
 pub mod instance;
 pub mod load;
 pub mod profile;
+pub mod reach;
 pub mod statement;
 pub mod template;
 

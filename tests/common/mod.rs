@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "no test binary uses everything")]
 
+pub mod pty;
+
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};

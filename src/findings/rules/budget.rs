@@ -78,3 +78,52 @@ fn full(budget: &Row) -> Option<Trigger> {
         .weight(f64::from(budget.used) / f64::from(limit)),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Row;
+    use crate::findings::tests::*;
+    use crate::probe::Snapshot;
+
+    const RULE: &str = "budget";
+
+    fn budgets(budgets: Vec<Row>) -> Snapshot {
+        with(|s| s.connections.budgets = budgets)
+    }
+
+    #[test]
+    fn full_and_nobody_idle() {
+        says(RULE, &budgets(vec![budget("agents", 40, 40)]));
+        silent(RULE, &budgets(vec![budget("agents", 40, 39)]));
+        let idle = Row {
+            active: 39,
+            idle: 1,
+            ..budget("agents", 40, 40)
+        };
+        silent(RULE, &budgets(vec![idle]));
+        let rest = Row {
+            limit: None,
+            ..budget("unbudgeted", 0, 40)
+        };
+        silent(RULE, &budgets(vec![rest]));
+    }
+
+    #[test]
+    fn sessions_of_other_databases_are_not_judged() {
+        let here = |active| Row {
+            active,
+            ..budget("agents", 40, 40)
+        };
+        assert_eq!(
+            says(RULE, &budgets(vec![here(22)])),
+            "agents use 40 of 40, none of its 22 here idle"
+        );
+        silent(RULE, &budgets(vec![here(0)]));
+    }
+
+    #[test]
+    fn the_limits_must_fit_the_server() {
+        silent(RULE, &budgets(vec![budget("a", 90, 1), budget("b", 7, 1)]));
+        says(RULE, &budgets(vec![budget("a", 90, 1), budget("b", 8, 1)]));
+    }
+}

@@ -86,3 +86,45 @@ fn trigger(asked: &[Asked]) -> Option<Trigger> {
         .weight(asked.len() as f64),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{RowId, State};
+    use crate::findings::tests::*;
+    use crate::probe::Snapshot;
+
+    const RULE: &str = "cancel-unheard";
+
+    fn asked(s: f64) -> Snapshot {
+        let mut snap = example(RULE);
+        snap.tasks.rows[0].cancel_requested_at = Some(at(-s));
+        snap
+    }
+
+    #[test]
+    fn a_minute_without_an_answer() {
+        silent(RULE, &asked(59.9));
+        says(RULE, &asked(60.0));
+        let mut done = asked(90.0);
+        done.tasks.rows[0].state = State::Cancelled;
+        silent(RULE, &done);
+    }
+
+    #[test]
+    fn expired_leases_are_asked_about_too_and_no_task_counts_twice() {
+        let mut s = asked(90.0);
+        s.leases = vec![lease("48031", "agent-2", 5.0), lease("7", "agent-3", 5.0)];
+        s.leases[0].cancel_requested_s = Some(90.0);
+        s.leases[1].cancel_requested_s = Some(130.0);
+        assert_eq!(
+            says(RULE, &s),
+            "cancel of 7 asked 2m ago, not acknowledged by agent-3; 1 more"
+        );
+    }
+
+    #[test]
+    fn the_task_is_the_culprit() {
+        let culprit = of(RULE, &example(RULE))[0].culprit.clone();
+        assert_eq!(culprit, Some(RowId::Task(task("48031", "").key)));
+    }
+}

@@ -128,3 +128,43 @@ fn off(skew: f64) -> String {
     };
     format!("{size} {}", if skew < 0.0 { "behind" } else { "ahead" })
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::findings::tests::*;
+    use crate::probe::Snapshot;
+
+    const RULE: &str = "clock-skew";
+
+    fn skewed(skew: f64, claims: u32) -> Snapshot {
+        with(|s| {
+            s.workers[0].clock_skew_s = Some(skew);
+            s.workers[0].clock_samples = claims;
+        })
+    }
+
+    #[test]
+    fn more_than_five_seconds_over_three_claims() {
+        silent(RULE, &skewed(5.0, 3));
+        silent(RULE, &skewed(-5.0, 3));
+        silent(RULE, &skewed(60.0, 2));
+        assert!(says(RULE, &skewed(5.1, 3)).contains("5s ahead: its leases end late"));
+        assert!(says(RULE, &skewed(-5.1, 3)).contains("5s behind: its leases expire early"));
+    }
+
+    #[test]
+    fn quarters_of_an_hour_are_time_zones() {
+        assert!(says(RULE, &skewed(-900.2, 3)).ends_with("15m behind: time zones differ"));
+        assert!(says(RULE, &skewed(19_800.0, 3)).ends_with("5h30m ahead: time zones differ"));
+        assert!(says(RULE, &skewed(910.0, 3)).ends_with("15m10s ahead: its leases end late"));
+    }
+
+    #[test]
+    fn it_explains_expired_leases_only_of_its_own() {
+        let mut s = skewed(-240.0, 3);
+        s.leases = vec![lease("1", "agent-1", 60.0)];
+        assert!(of("leases-expired", &s)[0].explained_by.is_some());
+        s.leases.push(lease("2", "agent-2", 60.0));
+        assert!(of("leases-expired", &s)[0].explained_by.is_none());
+    }
+}

@@ -56,9 +56,12 @@ impl Rule for Connections {
         let usable = c.max.saturating_sub(c.reserved);
         let short = usable > 0 && f64::from(c.used) >= ctx.limits().connections * f64::from(usable);
         self.held.keep(ctx, short.then(String::new));
-        let all: u32 = c.states.values().fold(0, |a, n| a.saturating_add(*n));
+        // What is hidden may idle or not.
+        let hidden = c.states.get("hidden").copied().unwrap_or_default();
+        let all = c.states.values().fold(0_u32, |a, n| a.saturating_add(*n));
+        let all = all.saturating_sub(hidden);
         let idle = c.states.get("idle").copied().unwrap_or_default();
-        let busy = all > 0 && f64::from(idle) < IDLE * f64::from(all);
+        let busy = all > hidden && f64::from(idle) < IDLE * f64::from(all);
         let storm = c.logins_per_s.is_some_and(|n| n >= LOGINS);
         if !short || self.held.for_s(ctx, "") < FOR || !(busy || storm) {
             return Vec::new();
@@ -140,5 +143,95 @@ impl Connections {
             })
             .filter(|(_, n)| *n >= OPENED)
             .max_by_key(|(_, n)| *n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::findings::Tracker;
+    use crate::findings::tests::*;
+    use crate::probe::Snapshot;
+
+    const RULE: &str = "connections";
+
+    fn used(used: u32, idle: u32, logins: Option<f64>) -> Snapshot {
+        with(|s| {
+            s.connections.used = used;
+            s.connections.states = [("active".into(), used - idle), ("idle".into(), idle)].into();
+            s.connections.logins_per_s = logins;
+        })
+    }
+
+    #[test]
+    fn nine_tenths_taken_and_in_use_or_stormed() {
+        silent(RULE, &used(87, 0, None));
+        says(RULE, &used(88, 8, None));
+        silent(RULE, &used(88, 9, None));
+        silent(RULE, &used(88, 80, Some(4.9)));
+        assert_eq!(
+            says(RULE, &used(88, 80, Some(5.0))),
+            "88 of 97 connections; 50 logins in 10s"
+        );
+    }
+
+    #[test]
+    fn states_that_are_hidden_prove_nothing() {
+        let mut s = used(95, 0, None);
+        s.connections.states = [("active".into(), 40), ("hidden".into(), 41)].into();
+        silent(RULE, &s);
+        s.connections.states = [("active".into(), 40), ("hidden".into(), 39)].into();
+        says(RULE, &s);
+    }
+
+    #[test]
+    fn three_left_are_critical() {
+        assert_eq!(of(RULE, &used(93, 0, None))[0].severity, Severity::Warning);
+        assert_eq!(of(RULE, &used(94, 0, None))[0].severity, Severity::Critical);
+    }
+
+    #[test]
+    fn it_must_last_ten_seconds() {
+        let mut tracker = Tracker::new(&Config::default());
+        let mut see = |s: f64, mut snap: Snapshot| {
+            snap.taken_at = Some(at(s));
+            !tracker.update(&snap).findings.is_empty()
+        };
+        for s in 0..=10 {
+            assert!(!see(f64::from(s), used(95, 0, None)), "{s}");
+        }
+        assert!(see(11.0, used(95, 0, None)));
+
+        let mut tracker = Tracker::new(&Config::default());
+        let mut see = |s: f64, mut snap: Snapshot| {
+            snap.taken_at = Some(at(s));
+            !tracker.update(&snap).findings.is_empty()
+        };
+        for s in 0..30 {
+            // Every eighth look it is not short: never ten seconds on end.
+            let n = if s % 8 == 7 { 50 } else { 95 };
+            assert!(!see(f64::from(s), used(n, 0, None)), "{s}");
+        }
+    }
+
+    #[test]
+    fn the_budget_that_grew_is_named() {
+        let mut tracker = Tracker::new(&Config::default());
+        let mut said = String::new();
+        for s in 0..=12 {
+            let mut snap = used(95, 0, None);
+            snap.connections.budgets = vec![budget("api", 90, 30), budget("agents", 90, 5 + 5 * s)];
+            snap.taken_at = Some(at(f64::from(s)));
+            said = tracker.update(&snap).verdict;
+        }
+        assert_eq!(said, "95 of 97 connections; agents opened 50 in 10s");
+    }
+
+    #[test]
+    fn a_server_up_for_long_is_not_news() {
+        let mut s = example(RULE);
+        s.server.started_at = Some(at(-600.0));
+        assert!(!says(RULE, &s).contains("server up"));
     }
 }

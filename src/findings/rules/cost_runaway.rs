@@ -86,3 +86,58 @@ fn trigger(by: &str, s: &Spender) -> Trigger {
     })
     .weight(excess(s))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Spender;
+    use crate::findings::tests::*;
+    use crate::probe::cost::Cost;
+    use crate::probe::{Snapshot, Usd};
+
+    const RULE: &str = "cost-runaway";
+
+    fn spender(name: &str, now: f64, usual: Option<f64>) -> Spender {
+        let usd = |d: f64| Usd((d * 1e6) as i64);
+        Spender {
+            name: name.into(),
+            usd: usd(now),
+            usd_per_hour: usd(now),
+            usual_usd_per_hour: usual.map(usd),
+            ..Spender::default()
+        }
+    }
+
+    fn cost(tenants: Vec<Spender>, agents: Vec<Spender>) -> Snapshot {
+        with(|s| {
+            s.cost = Some(Cost {
+                by_tenant: tenants,
+                by_agent: agents,
+                ..Cost::default()
+            });
+        })
+    }
+
+    #[test]
+    fn five_times_usual_and_above_the_floor() {
+        let one = |now, usual| cost(vec![spender("acme", now, usual)], vec![]);
+        says(RULE, &one(5.0, Some(1.0)));
+        silent(RULE, &one(4.99, Some(0.1)));
+        silent(RULE, &one(50.0, Some(10.1)));
+        silent(RULE, &one(50.0, None));
+        silent(RULE, &with(|s| s.cost = None));
+    }
+
+    #[test]
+    fn the_same_money_is_told_once_by_the_side_with_fewer_names() {
+        let t = |n: &str, d| spender(n, d, Some(1.0));
+        let s = cost(vec![t("acme", 20.0)], vec![t("crawler", 20.0)]);
+        assert!(says(RULE, &s).starts_with("tenant acme"));
+        let s = cost(
+            vec![t("acme", 10.0), t("globex", 10.0)],
+            vec![t("crawler", 20.0)],
+        );
+        assert!(says(RULE, &s).starts_with("agent crawler"));
+        let s = cost(vec![t("acme", 10.0)], vec![t("crawler", 90.0)]);
+        assert_eq!(of(RULE, &s).len(), 2);
+    }
+}

@@ -132,3 +132,78 @@ fn trigger(ctx: &Ctx, a: &Attempts) -> Trigger {
     .weight(f64::from(a.recent_failed))
     .explains(Failing.explains())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::findings::tests::*;
+    use crate::probe::Snapshot;
+
+    const RULE: &str = "failing";
+
+    fn failing(change: impl FnOnce(&mut Attempts)) -> Snapshot {
+        let mut s = example(RULE);
+        change(&mut s.attempts[0]);
+        s
+    }
+
+    #[test]
+    fn twenty_attempts_half_of_them_failed() {
+        says(RULE, &failing(|a| (a.recent, a.recent_failed) = (20, 10)));
+        silent(RULE, &failing(|a| (a.recent, a.recent_failed) = (19, 19)));
+        silent(RULE, &failing(|a| (a.recent, a.recent_failed) = (20, 9)));
+    }
+
+    #[test]
+    fn five_times_what_was_usual_over_50_attempts() {
+        says(
+            RULE,
+            &failing(|a| (a.recent, a.recent_failed, a.before, a.before_failed) = (20, 10, 50, 5)),
+        );
+        silent(
+            RULE,
+            &failing(|a| (a.recent, a.recent_failed, a.before, a.before_failed) = (20, 10, 50, 6)),
+        );
+        silent(RULE, &failing(|a| (a.before, a.before_failed) = (49, 0)));
+        says(RULE, &failing(|a| (a.before, a.before_failed) = (50, 0)));
+    }
+
+    #[test]
+    fn nearly_all_is_critical() {
+        let gravity = |failed| {
+            of(
+                RULE,
+                &failing(|a| (a.recent, a.recent_failed) = (100, failed)),
+            )[0]
+            .severity
+        };
+        assert_eq!(gravity(89), Severity::Warning);
+        assert_eq!(gravity(90), Severity::Critical);
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_said() {
+        let s = failing(|a| {
+            a.error = None;
+            a.lost = Some(Usd(0));
+            a.tries_per_task = Some(1.0);
+            a.failing_since = None;
+        });
+        assert_eq!(says(RULE, &s), "parse failing: 116 of 199");
+    }
+
+    #[test]
+    fn a_tenant_is_told_only_where_no_kind_is() {
+        let mut s = example(RULE);
+        let tenant = Attempts {
+            by: "tenant".into(),
+            name: "acme".into(),
+            queue: String::new(),
+            ..s.attempts[0].clone()
+        };
+        s.attempts.push(tenant);
+        assert!(says(RULE, &s).starts_with("parse failing"));
+        s.attempts.remove(0);
+        assert!(says(RULE, &s).starts_with("tenant acme failing"));
+    }
+}

@@ -92,10 +92,9 @@ fn check(ctx: &Ctx, session: &Session) -> Option<Trigger> {
     }
     if let (true, Some(budget)) = (effects.is_empty(), budget) {
         effects.push(format!(
-            "{} of {} {} are taken",
+            "its budget is at {} of {}",
             budget.used,
-            budget.limit.unwrap_or_default(),
-            crate::findings::words::name(&budget.name)
+            budget.limit.unwrap_or_default()
         ));
     }
     if pins && effects.len() < 2 {
@@ -155,5 +154,109 @@ fn scope(ctx: &Ctx, pid: i32, blocks: usize) -> Scope {
     match held.next() {
         Some(first) if blocks == 0 && held.all(|other| other == first) => first,
         _ => Scope::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Severity;
+    use crate::findings::tests::*;
+    use crate::probe::Snapshot;
+
+    const RULE: &str = "idle-in-transaction";
+
+    /// A session idle in transaction for `s` seconds, in nobody's way.
+    fn idle(s: f64, change: impl FnOnce(&mut Snapshot)) -> Snapshot {
+        with(|snap| {
+            snap.sessions = vec![session(4711, "agent-7", "idle in transaction", s)];
+            change(snap);
+        })
+    }
+
+    #[test]
+    fn it_must_be_old_enough_and_in_somebodys_way() {
+        let one = |s: &mut Snapshot| s.blocked = vec![blocked(2, &[4711], 1.0)];
+        silent(RULE, &idle(9.9, one));
+        says(RULE, &idle(10.0, one));
+        silent(RULE, &idle(500.0, |_| {}));
+        says(RULE, &idle(10.0, |s| s.sessions[0].task_rows = 1));
+        silent(RULE, &idle(59.9, |s| s.sessions[0].xmin_age = Some(1)));
+        says(RULE, &idle(60.0, |s| s.sessions[0].xmin_age = Some(1)));
+        silent(
+            RULE,
+            &idle(20.0, |s| {
+                s.connections.budgets = vec![budget("agents", 40, 35)]
+            }),
+        );
+        says(
+            RULE,
+            &idle(20.0, |s| {
+                s.connections.budgets = vec![budget("agents", 40, 36)]
+            }),
+        );
+        silent(
+            RULE,
+            &idle(20.0, |s| {
+                s.connections.budgets = vec![budget("api", 40, 40)]
+            }),
+        );
+    }
+
+    #[test]
+    fn a_session_that_works_or_is_our_own_is_not_meant() {
+        let one = |s: &mut Snapshot| s.blocked = vec![blocked(2, &[4711], 1.0)];
+        let active = idle(20.0, |s| {
+            one(s);
+            s.sessions[0].state = Some("active".into());
+        });
+        silent(RULE, &active);
+        let own = idle(20.0, |s| {
+            one(s);
+            s.sessions[0].own = true;
+        });
+        silent(RULE, &own);
+        let aborted = idle(20.0, |s| {
+            one(s);
+            s.sessions[0].state = Some("idle in transaction (aborted)".into());
+        });
+        says(RULE, &aborted);
+    }
+
+    #[test]
+    fn three_blocked_or_rows_held_for_a_minute_are_critical() {
+        let gravity = |s: &Snapshot| of(RULE, s)[0].severity;
+        let blocks = |n: i32| {
+            idle(20.0, |s| {
+                s.blocked = (0..n).map(|n| blocked(n + 1, &[4711], 9.0)).collect()
+            })
+        };
+        assert_eq!(gravity(&blocks(2)), Severity::Warning);
+        assert_eq!(gravity(&blocks(3)), Severity::Critical);
+        let holds = |s: f64| idle(s, |s| s.sessions[0].task_rows = 1);
+        assert_eq!(gravity(&holds(59.0)), Severity::Warning);
+        assert_eq!(gravity(&holds(60.0)), Severity::Critical);
+    }
+
+    #[test]
+    fn those_behind_the_blocked_count_too_and_the_session_is_the_culprit() {
+        let s = idle(20.0, |s| {
+            s.blocked = vec![blocked(2, &[4711], 9.0), blocked(3, &[2], 8.0)];
+        });
+        assert!(says(RULE, &s).ends_with("; blocks 2"));
+        assert_eq!(of(RULE, &s)[0].culprit, session_row(4711));
+    }
+
+    #[test]
+    fn it_explains_the_snapshot_only_if_it_holds_it() {
+        let explained = |pid: i32| {
+            let mut s = example("xmin-held");
+            s.sessions
+                .push(session(4711, "agent-7", "idle in transaction", 400.0));
+            s.blocked = vec![blocked(2, &[4711], 9.0)];
+            s.maintenance.xmin_holder.as_mut().expect("a holder").pid = Some(pid);
+            of("xmin-held", &s)[0].explained_by.is_some()
+        };
+        assert!(explained(4711));
+        assert!(!explained(6100));
     }
 }

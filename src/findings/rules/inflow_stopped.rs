@@ -65,3 +65,38 @@ fn check(ctx: &Ctx, queue: &Queue) -> Option<Trigger> {
         .scope(Scope::queue(&queue.system, &queue.schema, &queue.queue)),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::findings::tests::*;
+    use crate::probe::Snapshot;
+
+    const RULE: &str = "inflow-stopped";
+
+    fn stopped(last: f64, gap: f64, history: f64) -> Snapshot {
+        with(|s| {
+            let q = &mut s.queues[0];
+            (q.last_arrival_s, q.longest_gap_s) = (Some(last), Some(gap));
+            q.arrival_history_s = history;
+        })
+    }
+
+    #[test]
+    fn three_times_the_longest_gap_and_five_minutes_of_a_known_day() {
+        says(RULE, &stopped(901.0, 300.0, 86_400.0));
+        silent(RULE, &stopped(900.0, 300.0, 86_400.0));
+        silent(RULE, &stopped(299.0, 1.0, 86_400.0));
+        says(RULE, &stopped(300.0, 1.0, 86_400.0));
+        silent(RULE, &stopped(9e4, 300.0, 86_399.0));
+    }
+
+    #[test]
+    fn unknown_or_paused_is_silent() {
+        let mut s = stopped(901.0, 300.0, 86_400.0);
+        s.queues[0].paused = true;
+        silent(RULE, &s);
+        let mut s = stopped(901.0, 300.0, 86_400.0);
+        s.queues[0].longest_gap_s = None;
+        silent(RULE, &s);
+    }
+}

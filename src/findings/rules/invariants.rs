@@ -145,3 +145,58 @@ fn violation(ctx: &Ctx, v: &Violation) -> Trigger {
     .scope(Scope::home(&v.system, &v.schema))
     .weight(v.n as f64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Invariant, RowId, State};
+    use crate::config::Config;
+    use crate::findings::Tracker;
+    use crate::findings::tests::*;
+    use crate::probe::Snapshot;
+
+    const RULE: &str = "invariants";
+
+    fn see(tracker: &mut Tracker, s: f64, limit: u32, running: u64) -> bool {
+        let mut snap = with(|s| {
+            s.queues[0].limit = Some(limit);
+            count(&mut s.queues[0], State::Running, running);
+        });
+        snap.taken_at = Some(at(s));
+        !tracker.update(&snap).findings.is_empty()
+    }
+
+    #[test]
+    fn running_above_the_limit_once_it_was_kept() {
+        let mut tracker = Tracker::new(&Config::default());
+        assert!(!see(&mut tracker, 0.0, 40, 40));
+        assert!(!see(&mut tracker, 1.0, 40, 41));
+        assert!(see(&mut tracker, 2.0, 40, 41));
+    }
+
+    #[test]
+    fn a_limit_that_was_lowered_is_not_broken_by_what_runs() {
+        let mut tracker = Tracker::new(&Config::default());
+        see(&mut tracker, 0.0, 40, 40);
+        for s in 1..20 {
+            assert!(!see(&mut tracker, f64::from(s), 20, 40 - s as u64));
+        }
+        assert!(!see(&mut tracker, 20.0, 20, 20));
+        see(&mut tracker, 21.0, 20, 22);
+        assert!(see(&mut tracker, 22.0, 20, 22));
+    }
+
+    #[test]
+    fn the_first_task_named_is_the_culprit_with_its_queue_where_listed() {
+        let mut s = example(RULE);
+        let culprit = |s: &Snapshot| of(RULE, s)[0].culprit.clone();
+        let mut key = task("47101", "").key;
+        key.queue.clear();
+        assert_eq!(culprit(&s), Some(RowId::Task(key)));
+        s.tasks.rows.push(task("47101", ""));
+        assert_eq!(culprit(&s), Some(RowId::Task(task("47101", "").key)));
+        s.violations[0].rule = Invariant::UsageWithoutTask;
+        assert_eq!(culprit(&s), None);
+        s.violations[0].n = 0;
+        silent(RULE, &s);
+    }
+}

@@ -116,3 +116,49 @@ fn check(ctx: &Ctx, leases: &[(&Lease, f64)]) -> Option<Trigger> {
         .explains(LeasesExpired.explains()),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{RowId, Seen};
+    use crate::findings::tests::*;
+    use crate::probe::Snapshot;
+
+    const RULE: &str = "leases-expired";
+
+    fn expired(overdue: f64) -> Snapshot {
+        with(|s| s.leases = vec![lease("1", "agent-1", overdue)])
+    }
+
+    #[test]
+    fn older_than_the_reclaim_interval() {
+        silent(RULE, &expired(30.0));
+        says(RULE, &expired(30.1));
+        let mut young_and_old = expired(5.0);
+        young_and_old.leases.push(lease("2", "agent-2", 45.0));
+        assert_eq!(
+            says(RULE, &young_and_old),
+            "1 lease expired 45s ago (agent-2, gone)"
+        );
+    }
+
+    #[test]
+    fn the_owner_is_called_gone_only_where_that_is_known() {
+        let whose = |session: Seen| {
+            let mut s = expired(60.0);
+            s.leases[0].session = session;
+            says(RULE, &s)
+        };
+        assert!(whose(Seen::None).ends_with("(agent-1, gone)"));
+        assert!(whose(Seen::Seen).ends_with("(agent-1, connected)"));
+        assert!(whose(Seen::Unknown).ends_with("(agent-1)"));
+        let mut s = expired(60.0);
+        s.leases[0].worker = None;
+        assert_eq!(says(RULE, &s), "1 lease expired 1m ago");
+    }
+
+    #[test]
+    fn the_oldest_is_the_culprit() {
+        let key = task("48000", "").key;
+        assert_eq!(of(RULE, &example(RULE))[0].culprit, Some(RowId::Task(key)));
+    }
+}

@@ -77,3 +77,46 @@ impl Rule for LimitedView {
         triggers
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::findings::tests::*;
+    use crate::probe::{ProbeHealth, Snapshot};
+
+    const RULE: &str = "limited-view";
+
+    fn probe(age_s: Option<f64>, error: Option<&str>) -> Snapshot {
+        with(|s| {
+            s.probes = vec![ProbeHealth {
+                name: "leases".into(),
+                age_s,
+                error: error.map(String::from),
+            }];
+        })
+    }
+
+    #[test]
+    fn hidden_sessions_row_level_security_and_failing_probes() {
+        silent(RULE, &calm());
+        says(RULE, &with(|s| s.connections.hidden = 1));
+        says(
+            RULE,
+            &with(|s| s.queues[0].notes = vec!["Row-level security hides rows".into()]),
+        );
+        silent(
+            RULE,
+            &with(|s| s.queues[0].notes = vec!["succeeded: rows are deleted".into()]),
+        );
+    }
+
+    #[test]
+    fn a_probe_that_failed_just_now_is_not_news() {
+        silent(RULE, &probe(Some(29.0), Some("timeout")));
+        assert_eq!(
+            says(RULE, &probe(Some(31.0), Some("timeout"))),
+            "leases not read for 31s: timeout"
+        );
+        silent(RULE, &probe(Some(500.0), None));
+        says(RULE, &probe(None, Some("timeout")));
+    }
+}

@@ -95,3 +95,32 @@ fn check(ctx: &Ctx, root: i32, waits: &[&Blocked]) -> Option<Trigger> {
         .explains(LockWait.explains()),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::findings::tests::*;
+
+    const RULE: &str = "lock-wait";
+
+    #[test]
+    fn three_waiters_for_ten_seconds_or_one_for_a_minute() {
+        let waits = |n: i32, s: f64| {
+            let mut snap = example(RULE);
+            snap.blocked = (0..n).map(|n| blocked(n + 1, &[4711], s)).collect();
+            snap
+        };
+        silent(RULE, &waits(3, 9.9));
+        says(RULE, &waits(3, 10.0));
+        silent(RULE, &waits(2, 59.9));
+        says(RULE, &waits(1, 60.0));
+        assert_eq!(of(RULE, &waits(3, 10.0))[0].culprit, session_row(4711));
+    }
+
+    #[test]
+    fn other_rules_tell_of_idle_sessions_and_tables() {
+        let mut s = example(RULE);
+        s.sessions[0].state = Some("idle in transaction".into());
+        silent(RULE, &s);
+        silent(RULE, &example("table-lock"));
+    }
+}

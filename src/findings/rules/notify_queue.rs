@@ -63,3 +63,39 @@ impl Rule for NotifyQueue {
         ]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::findings::tests::*;
+    use crate::probe::Snapshot;
+
+    const RULE: &str = "notify-queue";
+
+    fn usage(usage: Option<f64>) -> Snapshot {
+        let mut s = example(RULE);
+        s.maintenance.notify_queue = usage;
+        s
+    }
+
+    #[test]
+    fn one_percent_warns_a_quarter_is_critical() {
+        silent(RULE, &usage(None));
+        silent(RULE, &usage(Some(0.01)));
+        assert_eq!(of(RULE, &usage(Some(0.011)))[0].severity, Severity::Warning);
+        assert_eq!(of(RULE, &usage(Some(0.25)))[0].severity, Severity::Warning);
+        assert_eq!(of(RULE, &usage(Some(0.26)))[0].severity, Severity::Critical);
+        assert_eq!(of(RULE, &usage(Some(0.26)))[0].culprit, session_row(5120));
+    }
+
+    #[test]
+    fn without_anybody_to_blame_nobody_is() {
+        let mut s = usage(Some(0.3));
+        s.maintenance.notify_blame = None;
+        assert_eq!(
+            says(RULE, &s),
+            "NOTIFY queue 30 % full; jobtop listens no more"
+        );
+        assert_eq!(of(RULE, &s)[0].culprit, None);
+    }
+}

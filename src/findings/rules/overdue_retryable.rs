@@ -36,9 +36,10 @@ impl Rule for OverdueRetryable {
                     format!("{}/{}/{}", queue.system, queue.schema, queue.queue),
                     Severity::Warning,
                     format!(
-                        "{}: {} with tries left; no worker claims them: requeue",
+                        "{}: {} with tries left; no worker claims {}: requeue",
                         ctx.queue_name(&queue.system, &queue.schema, &queue.queue),
                         plural(n.into(), "overdue retry", "overdue retries"),
+                        if n == 1 { "it" } else { "them" }
                     ),
                 )
                 .brief(plural(n.into(), "retry overdue", "retries overdue"))
@@ -47,5 +48,22 @@ impl Rule for OverdueRetryable {
                 .weight(f64::from(n))
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::findings::tests::*;
+
+    const RULE: &str = "overdue-retryable";
+
+    #[test]
+    fn any_is_enough_none_is_silent() {
+        silent(RULE, &calm());
+        let s = with(|s| s.queues[0].overdue_retryable = 1);
+        assert_eq!(
+            says(RULE, &s),
+            "parser: 1 overdue retry with tries left; no worker claims it: requeue"
+        );
     }
 }

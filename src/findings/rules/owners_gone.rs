@@ -202,3 +202,83 @@ fn check(ctx: &Ctx, (system, schema): Home, workers: &[&Worker]) -> Option<Trigg
         .explains_if(2 * workers_gone >= workers.len(), &["stalled"]),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::findings::Tracker;
+    use crate::findings::tests::*;
+    use crate::probe::Snapshot;
+
+    const RULE: &str = "owners-gone";
+
+    fn one_gone(change: impl FnOnce(&mut Worker)) -> Snapshot {
+        with(|s| {
+            s.workers[0].session = Seen::None;
+            s.workers[0].absent_s = Some(15.0);
+            change(&mut s.workers[0]);
+        })
+    }
+
+    #[test]
+    fn a_live_lease_and_a_session_once_seen_and_absent_for_15_s() {
+        says(RULE, &one_gone(|_| {}));
+        silent(RULE, &one_gone(|w| w.absent_s = Some(14.9)));
+        silent(RULE, &one_gone(|w| w.absent_s = None));
+        silent(RULE, &one_gone(|w| w.holds = 0));
+        // Expired is another rule's business.
+        silent(RULE, &one_gone(|w| w.next_expiry_s = Some(-1.0)));
+        silent(RULE, &one_gone(|w| w.next_expiry_s = None));
+        silent(RULE, &one_gone(|w| w.session = Seen::Seen));
+    }
+
+    #[test]
+    fn silent_where_too_few_workers_were_ever_seen_by_name() {
+        let unmatched = |n: usize| {
+            let mut s = one_gone(|_| {});
+            s.workers.truncate(10);
+            for worker in s.workers.iter_mut().skip(10 - n) {
+                worker.session = Seen::Unknown;
+            }
+            s
+        };
+        says(RULE, &unmatched(2));
+        silent(RULE, &unmatched(3));
+    }
+
+    #[test]
+    fn silent_where_absent_workers_come_back() {
+        let mut tracker = Tracker::new(&Config::default());
+        let mut found = Vec::new();
+        // Behind a pooler: three workers in turn have no session of their name.
+        for n in 0..12_usize {
+            let mut s = with(|s| {
+                s.workers[n / 3].session = Seen::None;
+                s.workers[n / 3].absent_s = Some(20.0);
+            });
+            s.taken_at = Some(at(n as f64 * 40.0));
+            let report = tracker.update(&s);
+            found.push(report.findings.iter().any(|f| f.rule == RULE));
+        }
+        // The first comes back at the fourth look, the second at the seventh.
+        assert!(found[1..6].iter().all(|fired| *fired), "{found:?}");
+        assert!(!found[6..].contains(&true), "{found:?}");
+    }
+
+    #[test]
+    fn half_of_the_slots_are_critical() {
+        let gravity = |holds: u32| of(RULE, &one_gone(|w| w.holds = holds))[0].severity;
+        assert_eq!(gravity(19), Severity::Warning);
+        assert_eq!(gravity(20), Severity::Critical);
+    }
+
+    #[test]
+    fn it_explains_only_what_is_of_the_vanished() {
+        let mut s = one_gone(|_| {});
+        s.leases = vec![lease("1", "agent-1", 60.0)];
+        assert!(of("leases-expired", &s)[0].explained_by.is_some());
+        s.leases.push(lease("2", "agent-2", 60.0));
+        assert!(of("leases-expired", &s)[0].explained_by.is_none());
+    }
+}

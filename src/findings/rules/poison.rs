@@ -81,3 +81,36 @@ impl Rule for Poison {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::findings::tests::*;
+
+    const RULE: &str = "poison";
+
+    #[test]
+    fn three_attempts_on_two_workers() {
+        let lost = |attempts, workers| {
+            let mut s = example(RULE);
+            s.poison[0].lost_attempts = attempts;
+            s.poison[0].workers = workers;
+            s
+        };
+        silent(RULE, &lost(2, 2));
+        silent(RULE, &lost(9, 1));
+        assert!(says(RULE, &lost(3, 2)).contains("lost 3 attempts on 2 workers"));
+        assert!(says(RULE, &lost(3, 3)).contains("lost 3 workers"));
+    }
+
+    #[test]
+    fn the_task_is_the_culprit_and_is_parked_only_where_one_can() {
+        let mut s = example(RULE);
+        assert_eq!(
+            of(RULE, &s)[0].culprit,
+            Some(RowId::Task(task("47777", "").key))
+        );
+        s.poison[0].key.system = "agent_jobs".into();
+        assert!(says(RULE, &s).ends_with(": take it out"));
+    }
+}

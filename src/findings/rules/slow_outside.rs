@@ -1,7 +1,7 @@
 //! Work takes longer than usual while Postgres has nothing to do: whatever the workers wait for is elsewhere.
 
 use crate::findings::Severity;
-use crate::findings::rule::{Ctx, Place, Rule, Scope, Trigger, queue_row};
+use crate::findings::rule::{Ctx, Place, Rule, Scope, Trigger, USUAL_SAMPLES, queue_row};
 use crate::findings::words::{count, duration};
 use crate::probe::queues::Queue;
 use crate::probe::stages::StageName;
@@ -22,6 +22,12 @@ pub fn postgres_is_idle(ctx: &Ctx) -> bool {
     let active: u64 = waits.iter().map(|w| u64::from(w.sessions)).sum();
     let cores = ctx.snapshot.server.cores.unwrap_or(CORES).max(2);
     !locks && ctx.snapshot.blocked.is_empty() && active <= u64::from(cores / 2)
+}
+
+/// Are there enough runs to call any of them usual?
+fn known(ctx: &Ctx, queue: &Queue) -> bool {
+    ctx.stage(queue, None, StageName::Run)
+        .is_none_or(|run| run.n >= USUAL_SAMPLES)
 }
 
 /// Do most tasks of a queue run longer than usual? How many, of how many.
@@ -59,6 +65,7 @@ impl Rule for SlowOutside {
         ctx.snapshot
             .queues
             .iter()
+            .filter(|queue| known(ctx, queue))
             .filter_map(|queue| {
                 let (over, of) = over_usual(queue)?;
                 let usual = ctx
@@ -98,5 +105,64 @@ impl Rule for SlowOutside {
                 )
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::findings::tests::*;
+    use crate::probe::Snapshot;
+
+    const RULE: &str = "slow-outside";
+
+    fn slow(over: u32, of: u32) -> Snapshot {
+        with(|s| {
+            s.queues[0].over_usual = Some(over);
+            s.queues[0].over_usual_of = of;
+        })
+    }
+
+    #[test]
+    fn half_of_at_least_five() {
+        silent(RULE, &slow(4, 4));
+        says(RULE, &slow(3, 5));
+        silent(RULE, &slow(2, 5));
+        says(RULE, &slow(20, 40));
+        silent(RULE, &slow(19, 40));
+    }
+
+    #[test]
+    fn silent_while_postgres_has_a_hand_in_it() {
+        let mut s = slow(38, 40);
+        s.waits = vec![wait("CPU", 2)];
+        says(RULE, &s);
+        s.waits = vec![wait("CPU", 2), wait("IO", 1)];
+        silent(RULE, &s);
+        s.waits = vec![wait("Lock", 1)];
+        silent(RULE, &s);
+        s.waits.clear();
+        s.blocked = vec![blocked(2, &[1], 1.0)];
+        silent(RULE, &s);
+    }
+
+    #[test]
+    fn where_the_cores_are_unknown_few_are_assumed() {
+        let mut s = slow(38, 40);
+        s.server.cores = None;
+        s.waits = vec![wait("CPU", 3)];
+        silent(RULE, &s);
+        s.waits = vec![wait("CPU", 2)];
+        says(RULE, &s);
+    }
+
+    #[test]
+    fn nothing_is_usual_below_50_runs() {
+        let mut s = slow(38, 40);
+        s.stages[1].n = 49;
+        silent(RULE, &s);
+        s.stages[1].n = 50;
+        assert!(says(RULE, &s).contains("their usual 19s"));
+        s.queues[0].over_usual = None;
+        silent(RULE, &s);
     }
 }

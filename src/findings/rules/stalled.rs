@@ -86,14 +86,12 @@ fn look(ctx: &Ctx, queue: &Queue, before: Option<&Look>) -> Look {
         oldest_s: queue.oldest_ready_s.unwrap_or_default(),
         still_since: ctx.now,
     };
-    let works = |n: Option<f64>| n.is_some_and(|n| n > 0.0);
     match before {
         Some(before)
             if now.ready >= before.ready
                 && now.running <= before.running
                 && now.oldest_s >= before.oldest_s
-                && !works(queue.finished_per_min)
-                && !works(queue.failed_attempts_per_min) =>
+                && !ends_work(queue) =>
         {
             Look {
                 still_since: before.still_since,
@@ -104,13 +102,20 @@ fn look(ctx: &Ctx, queue: &Queue, before: Option<&Look>) -> Look {
     }
 }
 
+fn ends_work(queue: &Queue) -> bool {
+    [queue.finished_per_min, queue.failed_attempts_per_min]
+        .iter()
+        .any(|n| n.is_some_and(|n| n > 0.0))
+}
+
 /// Without enough samples to know what is usual, the longest wait seen stands in for it; without any, the
 /// threshold stands alone: a queue that nobody has ever claimed from has no samples.
 fn patience(ctx: &Ctx, queue: &Queue, kind: Option<&str>) -> f64 {
     let stage = ctx
         .stage(queue, kind, StageName::Wait)
         .filter(|s| s.n > 0)
-        .or_else(|| ctx.stage(queue, None, StageName::Wait));
+        .or_else(|| ctx.stage(queue, None, StageName::Wait))
+        .filter(|s| s.n > 0);
     let usual = stage.and_then(|s| {
         if s.n >= USUAL_SAMPLES {
             s.p50_s
@@ -126,6 +131,7 @@ fn whole(ctx: &Ctx, queue: &Queue, look: &Look) -> Option<Trigger> {
     let oldest = queue.oldest_ready_s?;
     let still = match queue.last_claim_s {
         Some(since) => since,
+        None if ctx.once && ends_work(queue) => 0.0,
         None if ctx.once => f64::INFINITY,
         None => ctx.now - look.still_since,
     };
@@ -212,4 +218,139 @@ fn kind(ctx: &Ctx, queue: &Queue, kind: &Kind) -> Option<Trigger> {
         .scope(Scope::queue(&queue.system, &queue.schema, &queue.queue))
         .weight(f64::from(kind.ready)),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Kind, Queue, Severity, State, queue_row};
+    use crate::config::Config;
+    use crate::findings::Tracker;
+    use crate::findings::tests::*;
+    use crate::probe::Snapshot;
+
+    const RULE: &str = "stalled";
+
+    fn stalled(change: impl FnOnce(&mut Queue)) -> Snapshot {
+        let mut s = example(RULE);
+        change(&mut s.queues[0]);
+        s
+    }
+
+    fn kinds(change: impl FnOnce(&mut Vec<Kind>)) -> Snapshot {
+        let mut s = example("stalled kind");
+        change(&mut s.queues[0].kinds);
+        s
+    }
+
+    #[test]
+    fn a_minute_without_a_claim_while_unlocked_work_is_due_and_slots_are_free() {
+        says(
+            RULE,
+            &stalled(|q| (q.oldest_ready_s, q.last_claim_s) = (Some(60.0), Some(60.0))),
+        );
+        silent(RULE, &stalled(|q| q.last_claim_s = Some(59.0)));
+        silent(RULE, &stalled(|q| q.oldest_ready_s = Some(59.0)));
+        silent(RULE, &stalled(|q| q.oldest_ready_s = None));
+        silent(RULE, &stalled(|q| q.paused = true));
+        silent(RULE, &stalled(|q| q.locked = 5012));
+        silent(RULE, &stalled(|q| count(q, State::Ready, 0)));
+        silent(RULE, &stalled(|q| count(q, State::Running, 40)));
+        says(RULE, &stalled(|q| count(q, State::Running, 39)));
+        says(RULE, &stalled(|q| q.limit = None));
+    }
+
+    #[test]
+    fn a_queue_that_usually_waits_long_is_given_five_times_that() {
+        let usual = |p50: f64, n: u64| {
+            let mut s = stalled(|q| q.last_claim_s = Some(300.0));
+            s.stages[0].p50_s = Some(p50);
+            s.stages[0].max_s = Some(10.0 * p50);
+            s.stages[0].n = n;
+            s
+        };
+        says(RULE, &usual(60.0, 50));
+        silent(RULE, &usual(61.0, 50));
+        // Too few samples: the longest of them stands for the usual.
+        silent(RULE, &usual(60.0, 49));
+        says(RULE, &usual(6.0, 49));
+        says(RULE, &usual(61.0, 0));
+    }
+
+    #[test]
+    fn few_and_young_is_not_critical_yet() {
+        let gravity = |due: u64, claim: f64| {
+            let s = stalled(|q| {
+                count(q, State::Ready, due);
+                q.last_claim_s = Some(claim);
+            });
+            of(RULE, &s)[0].severity
+        };
+        assert_eq!(gravity(9, 299.0), Severity::Warning);
+        assert_eq!(gravity(10, 299.0), Severity::Critical);
+        assert_eq!(gravity(9, 300.0), Severity::Critical);
+    }
+
+    #[test]
+    fn where_claims_are_not_recorded_only_what_stands_still_is_stalled() {
+        let fires = |change: fn(u32, &mut Queue)| {
+            let mut tracker = Tracker::new(&Config::default());
+            let mut first = None;
+            for s in 0..100 {
+                let mut snap = stalled(|q| {
+                    q.last_claim_s = None;
+                    q.finished_per_min = Some(0.0);
+                    q.failed_attempts_per_min = None;
+                    q.oldest_ready_s = Some(100.0 + f64::from(s));
+                    change(s, q);
+                });
+                snap.taken_at = Some(at(f64::from(s)));
+                if !tracker.update(&snap).findings.is_empty() {
+                    first.get_or_insert(s);
+                }
+            }
+            first
+        };
+        let once = |done| stalled(|q| (q.last_claim_s, q.finished_per_min) = (None, done));
+        silent(RULE, &once(Some(0.2)));
+        let mut still = once(Some(0.0));
+        still.queues[0].failed_attempts_per_min = None;
+        says(RULE, &still);
+        assert_eq!(fires(|_, _| {}), Some(61));
+        assert_eq!(
+            fires(|s, q| if s == 30 {
+                count(q, State::Ready, 5000)
+            }),
+            Some(91)
+        );
+        assert_eq!(
+            fires(|s, q| q.oldest_ready_s = Some(100.0 - f64::from(s) / 10.0)),
+            None
+        );
+        assert_eq!(fires(|_, q| q.finished_per_min = Some(0.2)), None);
+        assert_eq!(
+            fires(|s, q| count(q, State::Running, u64::from(s % 30))),
+            None
+        );
+    }
+
+    #[test]
+    fn a_kind_that_nobody_takes_while_others_go() {
+        says(RULE, &kinds(|_| {}));
+        silent(RULE, &kinds(|k| k[0].oldest_ready_s = Some(59.0)));
+        silent(RULE, &kinds(|k| k[0].last_claim_s = Some(59.0)));
+        says(RULE, &kinds(|k| k[0].last_claim_s = Some(60.0)));
+        silent(RULE, &kinds(|k| k[0].ready = 0));
+        // First come, first served, and its turn has not come.
+        silent(RULE, &kinds(|k| k[1].oldest_ready_s = Some(1300.0)));
+        let culprit = of(RULE, &kinds(|_| {}))[0].culprit.clone();
+        assert_eq!(culprit, Some(queue_row(&queue("parser"), Some("pdf_v2"))));
+    }
+
+    #[test]
+    fn the_whole_queue_speaks_for_its_kinds() {
+        let mut s = example("stalled kind");
+        s.queues[0].oldest_ready_s = Some(1200.0);
+        s.queues[0].last_claim_s = Some(1200.0);
+        assert!(says(RULE, &s).starts_with("parser: 4 due"));
+    }
 }

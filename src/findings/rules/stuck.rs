@@ -87,3 +87,29 @@ impl Rule for Stuck {
 fn max(a: Option<f64>, b: f64) -> Option<f64> {
     Some(a.map_or(b, |a| a.max(b)))
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::findings::tests::*;
+
+    const RULE: &str = "stuck";
+
+    #[test]
+    fn leases_with_an_end_are_not_meant() {
+        silent(RULE, &example("leases-expired"));
+        says(RULE, &example(RULE));
+    }
+
+    #[test]
+    fn each_rule_of_each_queue_is_told_apart() {
+        let mut s = example(RULE);
+        s.leases[0].rule = "claimed_too_long".into();
+        s.leases[1].queue = "crawler".into();
+        assert_eq!(of(RULE, &s).len(), 3);
+    }
+
+    #[test]
+    fn the_leases_rule_is_silent_about_them() {
+        silent("leases-expired", &example(RULE));
+    }
+}

@@ -79,6 +79,7 @@ fn check(ctx: &Ctx, table: &str, waits: &[&Blocked]) -> Option<Trigger> {
     };
     let queue = match others {
         0 => String::new(),
+        1 => "; 1 queues".into(),
         n => format!("; {} queue", count(n as u64)),
     };
     let waiter = ctx.short(first.pid);
@@ -136,5 +137,62 @@ fn doing(ctx: &Ctx, pid: i32) -> String {
         (None, Some(age)) => format!(" (tx {})", duration(age)),
         (Some(verb), None) => format!(" ({})", name(verb)),
         (None, None) => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::findings::tests::*;
+
+    const RULE: &str = "table-lock";
+
+    #[test]
+    fn the_lock_must_be_waited_for_long_enough_on_a_queue_table() {
+        let waits = |s: f64, table: &str| {
+            with(|snap| {
+                snap.maintenance.tables = example(RULE).maintenance.tables;
+                snap.blocked = vec![on_table(2, &[1], s, "AccessExclusiveLock")];
+                snap.blocked[0].relation = Some(table.into());
+            })
+        };
+        silent(RULE, &waits(4.9, "agent_queue.tasks"));
+        says(RULE, &waits(5.0, "agent_queue.tasks"));
+        silent(RULE, &waits(50.0, "public.users"));
+        // Rows are another rule's business.
+        silent(RULE, &with(|s| s.blocked = vec![blocked(2, &[1], 50.0)]));
+    }
+
+    #[test]
+    fn before_the_tables_are_known_any_table_counts() {
+        let s = with(|s| s.blocked = vec![on_table(2, &[1], 9.0, "AccessExclusiveLock")]);
+        assert_eq!(
+            says(RULE, &s),
+            "nothing can touch tasks: pid 2 waits 9s behind pid 1"
+        );
+    }
+
+    #[test]
+    fn the_root_is_the_culprit_not_the_migration() {
+        assert_eq!(of(RULE, &example(RULE))[0].culprit, session_row(5002));
+    }
+
+    #[test]
+    fn a_prepared_transaction_and_a_deadlock_have_no_session() {
+        let mut s = example(RULE);
+        s.blocked[0].blocked_by = vec![0];
+        assert!(says(RULE, &s).contains("behind a prepared transaction; 12 queue"));
+        assert_eq!(of(RULE, &s)[0].culprit, None);
+        s.blocked[0].blocked_by = vec![5100];
+        says(RULE, &s);
+    }
+
+    #[test]
+    fn it_reaches_only_the_queues_of_its_schema() {
+        let mut s = example(RULE);
+        s.queues = example("stalled").queues;
+        assert!(of("stalled", &s)[0].explained_by.is_some());
+        s.queues.push(queue("mail"));
+        s.queues[0].schema = "elsewhere".into();
+        assert!(of("stalled", &s)[0].explained_by.is_none());
     }
 }

@@ -89,3 +89,61 @@ fn drain_s(queue: &Queue) -> Option<f64> {
     let seconds = queue.n(State::Ready) as f64 / net * 60.0;
     (net > 0.0 && seconds.is_finite()).then_some(seconds)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Queue, State};
+    use crate::findings::tests::*;
+    use crate::probe::Snapshot;
+
+    const RULE: &str = "throttled";
+
+    fn throttled(change: impl FnOnce(&mut Queue)) -> Snapshot {
+        let mut s = example(RULE);
+        change(&mut s.queues[0]);
+        s
+    }
+
+    #[test]
+    fn at_the_limit_and_waiting_longer_than_usual() {
+        says(RULE, &throttled(|q| q.oldest_ready_s = Some(8.1)));
+        silent(RULE, &throttled(|q| q.oldest_ready_s = Some(8.0)));
+        silent(RULE, &throttled(|q| count(q, State::Running, 39)));
+        silent(RULE, &throttled(|q| q.limit = None));
+        silent(RULE, &throttled(|q| count(q, State::Ready, 0)));
+        silent(RULE, &throttled(|q| q.paused = true));
+    }
+
+    #[test]
+    fn silent_below_50_samples() {
+        let mut s = example(RULE);
+        s.stages[0].n = 49;
+        silent(RULE, &s);
+    }
+
+    #[test]
+    fn slots_that_expired_leases_take_are_not_the_limits_fault() {
+        let dead = |n: usize| {
+            let mut s = example(RULE);
+            s.leases = (0..n).map(|n| lease(&n.to_string(), "a", 1.0)).collect();
+            s
+        };
+        says(RULE, &dead(8));
+        silent(RULE, &dead(9));
+    }
+
+    #[test]
+    fn the_forecast_is_honest() {
+        let pace = |done, arrive| {
+            says(
+                RULE,
+                &throttled(|q| (q.finished_per_min, q.in_per_min) = (done, arrive)),
+            )
+        };
+        assert!(pace(Some(212.0), Some(26.0)).ends_with("drain 26m"));
+        assert!(pace(Some(212.0), None).ends_with("drain 23m"));
+        assert!(pace(Some(212.0), Some(212.0)).ends_with("more arrive than are done"));
+        assert!(pace(Some(0.0), Some(5.0)).ends_with("no drain in sight"));
+        assert!(pace(None, None).ends_with("no drain in sight"));
+    }
+}

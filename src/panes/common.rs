@@ -1,0 +1,247 @@
+//! What several panes need: the gravity of a row, queues by name, totals, forecasts.
+
+use crate::app::row::RowId;
+use crate::app::state::App;
+use crate::findings::{Report, Severity};
+use crate::probe::activity::Session;
+use crate::probe::flow::Flow;
+use crate::probe::queues::Queue;
+use crate::probe::stages::{Stage, StageName};
+use crate::probe::{Bound, Count, Snapshot, State};
+
+/// The gravest finding whose culprit is this row.
+pub fn severity(report: &Report, id: &RowId) -> Option<Severity> {
+    report
+        .findings
+        .iter()
+        .filter(|f| f.culprit.as_ref() == Some(id))
+        .map(|f| f.severity)
+        .max()
+}
+
+/// The graver of two.
+pub fn graver(a: Option<Severity>, b: Option<Severity>) -> Option<Severity> {
+    a.max(b)
+}
+
+/// The row of a queue.
+pub fn queue_row(queue: &Queue) -> RowId {
+    RowId::Queue {
+        system: queue.system.clone(),
+        schema: queue.schema.clone(),
+        queue: queue.queue.clone(),
+        kind: None,
+    }
+}
+
+/// The row of a session or of a group of idle ones. The start is rounded to microseconds, as Postgres keeps it.
+pub fn session_row(session: &Session) -> RowId {
+    match session.pid {
+        Some(pid) => RowId::Session {
+            pid,
+            started_us: session
+                .backend_start
+                .map_or(0, |t| (t.epoch() * 1e6).round() as i64),
+        },
+        None => RowId::Idle {
+            application: session.application.clone(),
+            user: session.user.clone(),
+            client: session.client.clone().unwrap_or_default(),
+        },
+    }
+}
+
+/// The session of that pid.
+pub fn session(snapshot: &Snapshot, pid: i32) -> Option<&Session> {
+    snapshot.sessions.iter().find(|s| s.pid == Some(pid))
+}
+
+/// A session's name: its application, else its role.
+pub fn session_name(session: &Session) -> &str {
+    if session.application.is_empty() {
+        &session.user
+    } else {
+        &session.application
+    }
+}
+
+/// How long the ready tasks last at the present pace.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Drain {
+    /// Nothing is waiting.
+    Empty,
+    /// In so many seconds.
+    In(f64),
+    /// More comes in than goes out.
+    Never,
+    /// The pace is not known.
+    Unknown,
+}
+
+/// The forecast of a queue: its ready tasks over what it gains on its arrivals. A backlog of less than a minute is
+/// turned over, whatever comes in.
+pub fn drain(queue: &Queue) -> Drain {
+    let ready = queue.n(State::Ready) as f64;
+    if ready == 0.0 {
+        return Drain::Empty;
+    }
+    let (Some(out), arrivals) = (queue.finished_per_min, queue.in_per_min.unwrap_or(0.0)) else {
+        return Drain::Unknown;
+    };
+    if out <= 0.0 {
+        Drain::Never
+    } else if ready <= out {
+        Drain::In(ready / out * 60.0)
+    } else if out > arrivals {
+        Drain::In(ready / (out - arrivals) * 60.0)
+    } else {
+        Drain::Never
+    }
+}
+
+/// Tasks in a state over all queues; `None` where no queue knows.
+pub fn total(snapshot: &Snapshot, state: State) -> Option<Count> {
+    let counts: Vec<Option<Count>> = snapshot.queues.iter().map(|q| q.count(state)).collect();
+    if counts.iter().all(Option::is_none) && !counts.is_empty() {
+        return None;
+    }
+    let mut sum = Count::exact(0);
+    for count in counts {
+        match count {
+            Some(c) => {
+                sum.count = sum.count.saturating_add(c.count);
+                sum.bound = match (sum.bound, c.bound) {
+                    (Bound::Estimate, _) | (_, Bound::Estimate) => Bound::Estimate,
+                    (Bound::AtLeast, _) | (_, Bound::AtLeast) => Bound::AtLeast,
+                    _ => Bound::Exact,
+                };
+            }
+            None if sum.bound == Bound::Exact => sum.bound = Bound::AtLeast,
+            None => {}
+        }
+    }
+    Some(sum)
+}
+
+/// Tasks that are not finished, over all queues.
+pub fn live(snapshot: &Snapshot) -> Count {
+    let states = [
+        State::Ready,
+        State::Running,
+        State::Scheduled,
+        State::Retryable,
+        State::Other,
+    ];
+    let mut sum = Count::exact(0);
+    for c in states.into_iter().filter_map(|s| total(snapshot, s)) {
+        sum.count = sum.count.saturating_add(c.count);
+        if c.bound != Bound::Exact {
+            sum.bound = c.bound;
+        }
+    }
+    sum
+}
+
+/// A stage of a queue or of one of its kinds.
+pub fn stage<'a>(
+    snapshot: &'a Snapshot,
+    queue: &Queue,
+    kind: Option<&str>,
+    name: StageName,
+) -> Option<&'a Stage> {
+    snapshot.stages.iter().find(|s| {
+        s.stage == name
+            && s.kind.as_deref() == kind
+            && s.queue == queue.queue
+            && s.system == queue.system
+            && s.schema == queue.schema
+    })
+}
+
+/// The flow of a queue.
+pub fn flow<'a>(snapshot: &'a Snapshot, queue: &Queue) -> Option<&'a Flow> {
+    snapshot
+        .flow
+        .iter()
+        .find(|f| f.queue == queue.queue && f.system == queue.system && f.schema == queue.schema)
+}
+
+/// The queue that a row is about.
+pub fn queue_of<'a>(snapshot: &'a Snapshot, row: &RowId) -> Option<&'a Queue> {
+    let (system, schema, name) = match row {
+        RowId::Queue {
+            system,
+            schema,
+            queue,
+            ..
+        } => (system, schema, queue),
+        RowId::Task(key) => (&key.system, &key.schema, &key.queue),
+        _ => return None,
+    };
+    snapshot
+        .queues
+        .iter()
+        .find(|q| q.system == *system && q.schema == *schema && q.queue == *name)
+}
+
+/// The queue worth a picture: the one under the cursor of the stages pane, else the one that the gravest finding is
+/// about, else the busiest.
+pub fn busiest(app: &App) -> Option<&Queue> {
+    let (snapshot, report) = app.shown()?;
+    let cursor = app
+        .views
+        .get(&crate::app::state::PaneId::Stages)
+        .and_then(|v| v.cursor.as_ref())
+        .filter(|_| app.focus == crate::app::state::PaneId::Stages)
+        .and_then(|row| queue_of(snapshot, row));
+    let culprits = report
+        .findings
+        .iter()
+        .filter(|f| f.severity > Severity::Info)
+        .filter_map(|f| queue_of(snapshot, f.culprit.as_ref()?));
+    let pace = |q: &&Queue| {
+        let rate = q.in_per_min.unwrap_or(0.0) + q.finished_per_min.unwrap_or(0.0);
+        ((rate * 1e3) as u64).saturating_add(q.n(State::Ready))
+    };
+    cursor
+        .or_else(|| culprits.into_iter().next())
+        .or_else(|| snapshot.queues.iter().rev().max_by_key(pace))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(ready: u64, arrivals: f64, out: Option<f64>) -> Queue {
+        Queue {
+            states: [(State::Ready, Some(Count::exact(ready)))].into(),
+            in_per_min: Some(arrivals),
+            finished_per_min: out,
+            ..Queue::default()
+        }
+    }
+
+    #[test]
+    fn a_backlog_drains_by_what_is_gained_on_arrivals() {
+        assert_eq!(drain(&queue(0, 10.0, Some(0.0))), Drain::Empty);
+        assert_eq!(drain(&queue(5, 10.0, Some(0.0))), Drain::Never);
+        assert_eq!(drain(&queue(5, 60.0, Some(60.0))), Drain::In(5.0));
+        assert_eq!(drain(&queue(600, 60.0, Some(120.0))), Drain::In(600.0));
+        assert_eq!(drain(&queue(600, 60.0, Some(60.0))), Drain::Never);
+        assert_eq!(drain(&queue(5, 60.0, None)), Drain::Unknown);
+    }
+
+    #[test]
+    fn a_total_of_which_a_part_is_unknown_is_a_lower_bound() {
+        let mut s = Snapshot {
+            queues: vec![queue(5, 0.0, None), queue(7, 0.0, None)],
+            ..Snapshot::default()
+        };
+        assert_eq!(total(&s, State::Ready), Some(Count::exact(12)));
+        s.queues[1].states.insert(State::Ready, None);
+        let known = total(&s, State::Ready).expect("a part is known");
+        assert_eq!((known.count, known.bound), (5, Bound::AtLeast));
+        s.queues[0].states.insert(State::Ready, None);
+        assert_eq!(total(&s, State::Ready), None);
+    }
+}

@@ -1,0 +1,231 @@
+//! The leases pane: running tasks whose lease has expired, and the workers with what they hold.
+
+use super::PaneDef;
+use super::common::{graver, session_row, severity};
+use crate::app::row::RowId;
+use crate::app::state::{App, PaneId};
+use crate::findings::{Report, Severity};
+use crate::probe::Snapshot;
+use crate::probe::leases::{Lease, Worker};
+use crate::probe::tasks::TaskKey;
+use crate::ui::fmt;
+use crate::ui::table::{Cell, Column, Row, Section, Table};
+use crate::ui::text::{dim, flow, ink, text};
+use crate::ui::theme::Ink;
+use ratatui::text::{Line, Span};
+
+/// The pane.
+pub static PANE: PaneDef = PaneDef {
+    id: PaneId::Leases,
+    title: "LEASES",
+    purpose: "Workers and what they hold; running tasks whose lease has expired.",
+    table,
+    columns: &WORKERS,
+    head,
+    help: &[
+        "session    «none»: no session of that name is connected. Good workers give theirs back, so",
+        "           it proves nothing; only an expired lease permits a requeue",
+        "done/m     attempts finished a minute over ten minutes; fail: the share that failed",
+        "clock      the worker's clock minus the server's, from its claims",
+        "overdue    since when the lease is over; by the server's clock",
+    ],
+    detail: super::task::worker_detail,
+};
+
+static WORKERS: [Column; 10] = [
+    Column::words("worker", 12, 26, 0),
+    Column::words("version", 7, 10, 5),
+    Column::words("session", 8, 14, 1),
+    Column::figures("holds", 5, 1),
+    Column::figures("done/m", 6, 2),
+    Column::figures("fail", 5, 3),
+    Column::figures("clock", 6, 4),
+    Column::figures("heartbeat", 9, 6),
+    Column::words("next expiry", 11, 14, 2),
+    Column::words("system", 8, 14, 7),
+];
+
+static EXPIRED: [Column; 10] = [
+    Column::words("expired", 10, 22, 0),
+    Column::figures("overdue", 7, 1),
+    Column::words("kind", 12, 24, 2),
+    Column::words("worker", 10, 24, 1),
+    Column::words("session", 8, 10, 2),
+    Column::figures("try", 4, 3),
+    Column::figures("token", 6, 6),
+    Column::figures("cancel asked", 12, 5),
+    Column::words("queue", 8, 14, 4),
+    Column::words("rule", 10, 24, 4),
+];
+
+fn table(app: &App) -> Table {
+    let Some((snapshot, report)) = app.shown() else {
+        return Table::default();
+    };
+    let mut workers: Vec<&Worker> = snapshot.workers.iter().collect();
+    workers.sort_by(|a, b| {
+        let rank = |w: &Worker| (grave(snapshot, report, w), w.holds);
+        rank(b).cmp(&rank(a)).then_with(|| a.worker.cmp(&b.worker))
+    });
+    let mut leases: Vec<&Lease> = snapshot.leases.iter().collect();
+    leases.sort_by(|a, b| {
+        let age = |l: &Lease| l.overdue_s.unwrap_or(f64::MAX);
+        age(b).total_cmp(&age(a))
+    });
+    Table {
+        sections: vec![
+            Section::new(
+                "",
+                &WORKERS,
+                workers
+                    .into_iter()
+                    .map(|w| worker(snapshot, report, w))
+                    .collect(),
+            )
+            .sortable()
+            .or("no worker holds a task or has finished one lately"),
+            Section::new(
+                "",
+                &EXPIRED,
+                leases.into_iter().map(|l| lease(report, l)).collect(),
+            )
+            .or("no lease has expired"),
+        ],
+    }
+}
+
+/// The row of a worker.
+fn worker_row(w: &Worker) -> RowId {
+    RowId::Worker {
+        system: w.system.clone(),
+        schema: w.schema.clone(),
+        worker: w.worker.clone(),
+    }
+}
+
+/// Of what is said about the worker, about a session of its name, or of what its leases say.
+fn grave(snapshot: &Snapshot, report: &Report, w: &Worker) -> Option<Severity> {
+    let overdue = w.next_expiry_s.is_some_and(|s| s < 0.0);
+    let own = graver(
+        severity(report, &worker_row(w)),
+        overdue.then_some(Severity::Warning),
+    );
+    let sessions = snapshot
+        .sessions
+        .iter()
+        .filter(|s| s.application == w.worker);
+    sessions
+        .map(|s| severity(report, &session_row(s)))
+        .fold(own, graver)
+}
+
+fn worker(snapshot: &Snapshot, report: &Report, w: &Worker) -> Row {
+    let grave = grave(snapshot, report, w);
+    let expiry = match w.next_expiry_s {
+        Some(s) if s < 0.0 => Cell::figure(format!("over {}", fmt::duration(-s)), -s).ink(Ink::Bad),
+        Some(s) => Cell::figure(fmt::duration(s), -s),
+        None => Cell::nothing("-"),
+    };
+    Row::new(
+        worker_row(w),
+        vec![
+            Cell::word(&w.worker),
+            Cell::maybe(w.version.as_deref()),
+            super::tasks::seen(w.session, w.session_state.as_deref()),
+            Cell::figure(w.holds.to_string(), f64::from(w.holds)).ink_if(w.holds == 0, Ink::Dim),
+            Cell::figure_or(fmt::rate(w.done_per_min), w.done_per_min),
+            match w.fail_share {
+                Some(s) => Cell::figure(fmt::percent(s), s).ink_if(s >= 0.5, Ink::Warn),
+                None => Cell::nothing("-"),
+            },
+            match w.clock_skew_s {
+                Some(s) if s.abs() < 0.95 => Cell::figure("0s", 0.0).ink(Ink::Dim),
+                Some(s) => {
+                    let sign = if s > 0.0 { "+" } else { "-" };
+                    Cell::figure(format!("{sign}{}", fmt::duration(s.abs())), s.abs())
+                        .ink_if(s.abs() > 5.0, Ink::Warn)
+                }
+                None => Cell::nothing("n/a"),
+            },
+            Cell::figure_or(fmt::age(w.heartbeat_s), w.heartbeat_s),
+            expiry,
+            Cell::word(&w.system).ink(Ink::Dim),
+        ],
+    )
+    .severity(grave)
+    .find("schema", Some(&w.schema))
+    .calm(grave.is_none())
+}
+
+fn lease(report: &Report, l: &Lease) -> Row {
+    let id = RowId::Task(TaskKey {
+        system: l.system.clone(),
+        schema: l.schema.clone(),
+        queue: l.queue.clone(),
+        id: l.task.clone(),
+    });
+    let grave = graver(severity(report, &id), Some(Severity::Warning));
+    Row::new(
+        id,
+        vec![
+            Cell::word(&l.task),
+            match l.overdue_s {
+                Some(s) => Cell::figure(fmt::duration(s), s).ink(Ink::Bad),
+                None => Cell::word("no end").ink(Ink::Warn),
+            },
+            Cell::maybe(l.kind.as_deref()),
+            Cell::maybe(l.worker.as_deref()),
+            super::tasks::seen(l.session, None),
+            match l.attempt {
+                Some(a) => Cell::figure(a.to_string(), a as f64),
+                None => Cell::nothing("-"),
+            },
+            match l.lease_token {
+                Some(t) => Cell::figure(t.to_string(), t as f64),
+                None => Cell::nothing("-"),
+            },
+            Cell::figure_or(fmt::age(l.cancel_requested_s), l.cancel_requested_s),
+            Cell::word(&l.queue),
+            Cell::word(&l.rule),
+        ],
+    )
+    .severity(grave)
+    .find("system", Some(&l.system))
+}
+
+fn head(app: &App, width: u16) -> Vec<Line<'static>> {
+    vec![Line::from(flow(summary(app), 3, usize::from(width)))]
+}
+
+/// `7 expired, oldest 12m   12 workers hold 43`.
+pub fn summary(app: &App) -> Vec<Vec<Span<'static>>> {
+    let Some((snapshot, _)) = app.shown() else {
+        return Vec::new();
+    };
+    let expired = snapshot.leases.len();
+    let mut first = if expired == 0 {
+        vec![dim("none expired")]
+    } else {
+        vec![ink(format!("{expired} expired"), Ink::Bad)]
+    };
+    let oldest = snapshot
+        .leases
+        .iter()
+        .filter_map(|l| l.overdue_s)
+        .max_by(f64::total_cmp);
+    if let Some(s) = oldest {
+        first.push(dim(format!(", oldest {}", fmt::duration(s))));
+    }
+    let holds: u64 = snapshot.workers.iter().map(|w| u64::from(w.holds)).sum();
+    vec![
+        first,
+        vec![
+            text(fmt::plural(
+                snapshot.workers.len() as u64,
+                "worker",
+                "workers",
+            )),
+            dim(format!(" hold {}", fmt::number(holds))),
+        ],
+    ]
+}

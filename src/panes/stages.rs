@@ -1,0 +1,332 @@
+//! The stages pane: every queue's depth, pace, limit and time per stage, then its kinds.
+
+use super::PaneDef;
+use super::common::{Drain, busiest, drain, queue_row, severity, stage};
+use crate::app::row::RowId;
+use crate::app::state::{App, PaneId};
+use crate::findings::{Report, Severity};
+use crate::probe::queues::{Kind, Queue};
+use crate::probe::stages::{Stage, StageName};
+use crate::probe::{Count, Snapshot, State};
+use crate::ui::fmt;
+use crate::ui::table::{Cell, Column, Row, Section, Table};
+use crate::ui::text::{dim, flow, ink, text};
+use crate::ui::theme::Ink;
+use ratatui::text::Line;
+
+/// The pane.
+pub static PANE: PaneDef = PaneDef {
+    id: PaneId::Stages,
+    title: "STAGES",
+    purpose: "Each queue: depth, pace, limit, time per stage, forecast; then its kinds.",
+    table,
+    columns: &QUEUES,
+    head,
+    help: &[
+        "in/m done/m  tasks created and finished a minute, over five minutes",
+        "locked       ready rows that a transaction holds (at least)",
+        "oldest       how long the oldest ready task has been due",
+        "wait         eligible to claimed     run   started to finished     total   created to finished",
+        "over usual   running tasks beyond their kind's usual p95, of those that have one",
+        "drain        when the ready tasks are gone at this pace; never: more comes in than goes out",
+        "n/a          not recorded by this system; Enter says why",
+    ],
+    detail: super::task::queue_detail,
+};
+
+static QUEUES: [Column; 20] = [
+    Column::words("queue", 12, 24, 0),
+    Column::words("system", 11, 14, 6),
+    Column::figures("in/m", 5, 5),
+    Column::figures("done/m", 6, 4),
+    Column::figures("ready", 7, 1),
+    Column::figures("locked", 6, 3),
+    Column::figures("oldest", 6, 2),
+    Column::figures("running", 7, 1),
+    Column::figures("wait p50", 8, 5),
+    Column::figures("p95", 6, 5),
+    Column::figures("start p50", 9, 10),
+    Column::figures("run p50", 7, 5),
+    Column::figures("p95", 6, 5),
+    Column::figures("total p50", 9, 7),
+    Column::figures("p95", 6, 10),
+    Column::figures("over usual", 10, 3),
+    Column::figures("retry", 5, 6),
+    Column::figures("failed 1h", 9, 7),
+    Column::figures("drain", 6, 2),
+    Column::words("why", 14, 20, 6),
+];
+
+static KINDS: [Column; 14] = [
+    Column::words("stages by kind", 16, 40, 0),
+    Column::figures("ready", 6, 2),
+    Column::figures("running", 7, 2),
+    Column::figures("oldest", 6, 3),
+    Column::figures("last claim", 10, 4),
+    Column::figures("wait p50", 8, 1),
+    Column::figures("p95", 6, 2),
+    Column::figures("start p50", 9, 5),
+    Column::figures("run p50", 7, 1),
+    Column::figures("p95", 6, 2),
+    Column::figures("max", 6, 5),
+    Column::figures("total p50", 9, 3),
+    Column::figures("p95", 6, 4),
+    Column::words("run, last 10m", 13, 16, 4),
+];
+
+fn table(app: &App) -> Table {
+    let Some((snapshot, report)) = app.shown() else {
+        return Table::default();
+    };
+    let mut queues: Vec<&Queue> = snapshot.queues.iter().collect();
+    let grave = |q: &Queue| severity(report, &queue_row(q));
+    queues.sort_by_key(|q| {
+        let busy = q.n(State::Running) > 0 || q.n(State::Ready) > 0;
+        (std::cmp::Reverse(grave(q)), !busy)
+    });
+    let rows = queues.iter().map(|q| queue(snapshot, report, q)).collect();
+    let mut kinds = Vec::new();
+    for q in &queues {
+        kinds.push(whole(snapshot, q));
+        let last = q.kinds.len().saturating_sub(1);
+        let each = q.kinds.iter().enumerate();
+        kinds.extend(each.map(|(n, k)| kind(snapshot, report, q, k, n == last)));
+    }
+    Table {
+        sections: vec![
+            Section::new("", &QUEUES, rows)
+                .sortable()
+                .or("no queue was found in this database"),
+            Section::new("", &KINDS, kinds),
+        ],
+    }
+}
+
+fn counted(count: Option<Count>) -> Cell {
+    match count {
+        Some(c) if c.count == 0 => Cell::figure("0", 0.0).ink(Ink::Dim),
+        Some(c) => Cell::figure(fmt::count(Some(c)), c.count as f64),
+        None => Cell::nothing("n/a"),
+    }
+}
+
+fn queue(snapshot: &Snapshot, report: &Report, q: &Queue) -> Row {
+    let id = queue_row(q);
+    let grave = severity(report, &id);
+    let rate = |r: Option<f64>| match r {
+        Some(n) => Cell::figure(fmt::rate(r), n).ink_if(n < 0.05, Ink::Dim),
+        None => Cell::nothing("n/a"),
+    };
+    let time = |name: StageName, p95: bool| {
+        let found = stage(snapshot, q, None, name);
+        let value = found.and_then(|s| if p95 { s.p95_s } else { s.p50_s });
+        match (value, found) {
+            (Some(v), _) => Cell::figure(fmt::duration(v), v),
+            (None, Some(s)) if s.unknown.is_none() => Cell::nothing("-"),
+            _ => Cell::nothing("n/a"),
+        }
+    };
+    let running = q.count(State::Running);
+    let full = q.limit.is_some_and(|l| q.n(State::Running) >= u64::from(l));
+    let over = match q.over_usual {
+        Some(0) => Cell::figure(format!("0 of {}", q.over_usual_of), 0.0).ink(Ink::Dim),
+        Some(n) => {
+            let bad = q.over_usual_of >= 5 && n * 2 >= q.over_usual_of;
+            Cell::figure(format!("{n} of {}", q.over_usual_of), f64::from(n)).ink_if(bad, Ink::Warn)
+        }
+        None => Cell::nothing("n/a"),
+    };
+    let stalled = q.finished_per_min.is_some_and(|r| r < 0.05) && q.n(State::Ready) > 0;
+    Row::new(
+        id,
+        vec![
+            Cell::word(&q.queue),
+            Cell::word(&q.system).ink(Ink::Dim),
+            rate(q.in_per_min),
+            rate(q.finished_per_min).ink_if(stalled, Ink::Bad),
+            counted(q.count(State::Ready))
+                .ink_if(grave.is_some() && q.n(State::Ready) > 0, Ink::Strong),
+            counted(Some(Count::exact(u64::from(q.locked)))),
+            Cell::figure_or(fmt::age(q.oldest_ready_s), q.oldest_ready_s),
+            match (running, q.limit) {
+                (Some(c), Some(l)) => {
+                    Cell::figure(format!("{}/{l}", c.count), c.count as f64).ink_if(full, Ink::Warn)
+                }
+                (count, _) => counted(count),
+            },
+            time(StageName::Wait, false),
+            time(StageName::Wait, true),
+            time(StageName::Start, false),
+            time(StageName::Run, false),
+            time(StageName::Run, true),
+            time(StageName::Total, false),
+            time(StageName::Total, true),
+            over,
+            counted(q.count(State::Retryable)),
+            match q.failed_1h {
+                Some(n) => counted(Some(Count::exact(u64::from(n)))),
+                None => Cell::nothing("n/a"),
+            },
+            forecast(q),
+            why(report, q),
+        ],
+    )
+    .severity(grave)
+    .find("schema", Some(&q.schema))
+    .calm(grave.is_none_or(|s| s == Severity::Info))
+}
+
+/// The forecast as a cell.
+fn forecast(q: &Queue) -> Cell {
+    match drain(q) {
+        Drain::Empty => Cell::nothing("-"),
+        Drain::In(s) => Cell::figure(fmt::duration(s), s),
+        Drain::Never => Cell::figure("never", f64::MAX).ink(Ink::Bad),
+        Drain::Unknown => Cell::nothing("n/a"),
+    }
+}
+
+/// What the gravest finding about a queue is called, or what its own figures say.
+fn why(report: &Report, q: &Queue) -> Cell {
+    let id = queue_row(q);
+    let mut about: Vec<_> = report
+        .findings
+        .iter()
+        .filter(|f| f.culprit.as_ref() == Some(&id))
+        .collect();
+    about.sort_by_key(|f| std::cmp::Reverse(f.severity));
+    if q.paused {
+        return Cell::word("paused").ink(Ink::Warn);
+    }
+    if let Some(f) = about.first() {
+        return Cell::word(&f.rule).ink(Ink::severity(f.severity));
+    }
+    let full = q.limit.is_some_and(|l| q.n(State::Running) >= u64::from(l));
+    let idle = q.finished_per_min.is_some_and(|r| r < 0.05);
+    if full && idle {
+        Cell::word("slots held").ink(Ink::Warn)
+    } else if full && q.n(State::Ready) > 0 {
+        Cell::word("at its limit")
+    } else if q.overdue_retryable > 0 {
+        Cell::word(format!(
+            "{} retries overdue",
+            fmt::short(u64::from(q.overdue_retryable))
+        ))
+        .ink(Ink::Warn)
+    } else {
+        match q.last_arrival_s.filter(|s| *s > 60.0) {
+            Some(s) => Cell::word(format!("last in {}", fmt::duration(s))).ink(Ink::Dim),
+            None => Cell::nothing(""),
+        }
+    }
+}
+
+/// A queue's own line above its kinds: its other figures stand in the list of queues.
+fn whole(snapshot: &Snapshot, q: &Queue) -> Row {
+    let mut cells = vec![Cell::word(&q.queue).ink(Ink::Strong)];
+    cells.extend((0..4).map(|_| Cell::nothing("")));
+    cells.extend(times(snapshot, q, None));
+    Row::new(queue_row(q), cells)
+        .find("system", Some(&q.system))
+        .still()
+}
+
+fn kind(snapshot: &Snapshot, report: &Report, q: &Queue, k: &Kind, last: bool) -> Row {
+    let id = RowId::Queue {
+        system: q.system.clone(),
+        schema: q.schema.clone(),
+        queue: q.queue.clone(),
+        kind: Some(k.kind.clone()),
+    };
+    let grave = severity(report, &id);
+    let mut cells = vec![
+        Cell::word(format!("{} {}", if last { "└" } else { "├" }, k.kind)),
+        counted(Some(Count::exact(u64::from(k.ready)))),
+        counted(Some(Count::exact(u64::from(k.running)))),
+        Cell::figure_or(fmt::age(k.oldest_ready_s), k.oldest_ready_s),
+        match k.last_claim_s {
+            Some(s) => Cell::figure(fmt::duration(s), s),
+            None => Cell::figure("over 1h", f64::MAX).ink_if(k.ready > 0, Ink::Warn),
+        },
+    ];
+    cells.extend(times(snapshot, q, Some(&k.kind)));
+    Row::new(id, cells)
+        .severity(grave)
+        .find("system", Some(&q.system))
+        .find("queue", Some(&q.queue))
+        .calm(grave.is_none())
+}
+
+/// Time per stage, and where the run time is heading.
+fn times(snapshot: &Snapshot, q: &Queue, kind: Option<&str>) -> [Cell; 9] {
+    let of = |name| stage(snapshot, q, kind, name);
+    let time = |found: Option<&Stage>, pick: fn(&Stage) -> Option<f64>| {
+        let value = found.and_then(pick);
+        let known = found.is_some_and(|s| s.unknown.is_none());
+        Cell::figure_or(
+            if known {
+                fmt::age(value)
+            } else {
+                fmt::stage(value)
+            },
+            value,
+        )
+    };
+    let [wait, start, run, total] = [
+        StageName::Wait,
+        StageName::Start,
+        StageName::Run,
+        StageName::Total,
+    ]
+    .map(of);
+    let trend = match run.and_then(|s| Some((s.recent_p50_s?, s.p50_s?))) {
+        Some((now, usual)) if usual > 0.0 && now >= usual * 1.25 => {
+            let times = now / usual;
+            Cell::figure(format!("↑ {} x{times:.1}", fmt::duration(now)), times)
+                .ink_if(times >= 2.0, Ink::Warn)
+        }
+        Some((now, usual)) if now <= usual * 0.75 => {
+            Cell::figure(format!("↓ {}", fmt::duration(now)), now / usual)
+        }
+        Some((now, _)) => Cell::figure(format!("→ {}", fmt::duration(now)), 1.0).ink(Ink::Dim),
+        None => Cell::nothing("n/a"),
+    };
+    [
+        time(wait, |s| s.p50_s),
+        time(wait, |s| s.p95_s),
+        time(start, |s| s.p50_s),
+        time(run, |s| s.p50_s),
+        time(run, |s| s.p95_s),
+        time(run, |s| s.max_s),
+        time(total, |s| s.p50_s),
+        time(total, |s| s.p95_s),
+        trend,
+    ]
+}
+
+fn head(app: &App, width: u16) -> Vec<Line<'static>> {
+    let Some((snapshot, _)) = app.shown() else {
+        return Vec::new();
+    };
+    let n = snapshot.queues.len();
+    let systems: std::collections::BTreeSet<&str> =
+        snapshot.queues.iter().map(|q| q.system.as_str()).collect();
+    let mut groups = vec![vec![
+        text(fmt::plural(n as u64, "queue", "queues")),
+        dim(match systems.len() {
+            0 | 1 => String::new(),
+            n => format!(" of {n} systems"),
+        }),
+    ]];
+    let paused = snapshot.queues.iter().filter(|q| q.paused).count();
+    if paused > 0 {
+        groups.push(vec![ink(format!("{paused} paused"), Ink::Warn)]);
+    }
+    groups.push(vec![dim(format!("window {}m", app.config.window_minutes))]);
+    let mut lines = vec![Line::from(flow(groups, 3, usize::from(width)))];
+    if let Some(queue) = busiest(app) {
+        lines.push(Line::default());
+        lines.extend(crate::ui::flow::lines(snapshot, queue, width));
+    }
+    lines
+}

@@ -1,0 +1,173 @@
+//! One pane as a block of the screen: heading with filter and order, what stands above the rows, the rows.
+
+use super::grid;
+use super::order::{Shown, shown};
+use super::text::{dim, fit, ink, line_width, text};
+use super::theme::Ink;
+use crate::app::state::{App, PaneId};
+use crate::panes;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+
+/// How a block is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Heading line, then rows.
+    Headed,
+    /// The heading takes the place of the first column's name: one line less.
+    Inline,
+    /// The whole screen: all that stands above the rows too.
+    Full,
+}
+
+/// Draws a pane and returns how many of its rows fitted.
+pub fn draw(buffer: &mut Buffer, area: Rect, app: &App, pane: PaneId, shape: Shape) -> usize {
+    if area.height == 0 || area.width < 8 {
+        return 0;
+    }
+    let def = panes::pane(pane);
+    let focused = app.focus == pane;
+    let mut rows = shown(app, pane);
+    let view = app.view(pane);
+    let state = state(app, pane, &rows);
+    let mut y = area.y;
+    if shape == Shape::Inline && state.is_empty() {
+        if let Some(section) = rows.table.sections.first_mut() {
+            section.title = def.title.into();
+        }
+    } else {
+        let mut spans = vec![Span::raw(" "), ink(def.title, Ink::Title)];
+        for part in state {
+            spans.push(Span::raw("  "));
+            spans.extend(part);
+        }
+        let room = area
+            .width
+            .saturating_sub(line_width(&Line::from(spans.clone())) as u16 + 3);
+        let head = (def.head)(
+            app,
+            if shape == Shape::Full {
+                area.width
+            } else {
+                room
+            },
+        );
+        if let Some(first) = (def.head)(app, room).into_iter().next() {
+            spans.push(Span::raw("   "));
+            spans.extend(first.spans);
+        }
+        buffer.set_line(
+            area.x,
+            y,
+            &fit(Line::from(spans), usize::from(area.width)),
+            area.width,
+        );
+        y += 1;
+        if shape == Shape::Full {
+            // Rows come first: what stands above them may take half the screen at most.
+            let most = usize::from(area.height / 2);
+            for line in head.into_iter().skip(1).take(most) {
+                let indented = Line::from([vec![Span::raw(lead(&line))], line.spans].concat());
+                buffer.set_line(area.x, y, &indented, area.width);
+                y += 1;
+            }
+            y += 1;
+        }
+    }
+    let cursor = focused.then(|| rows.cursor(&view)).flatten();
+    let rest = Rect::new(area.x, y, area.width, area.bottom().saturating_sub(y));
+    let none = rows.total > 0 && rows.is_empty();
+    if none {
+        buffer.set_line(
+            rest.x,
+            rest.y,
+            &Line::from(dim("   no row matches: Esc shows all again")),
+            rest.width.min(if rest.height > 0 { rest.width } else { 0 }),
+        );
+        return 0;
+    }
+    if cursor.is_none() && focused {
+        // Nothing to point at, but all there is to say.
+        return grid::draw(buffer, rest, &rows, None, &view);
+    }
+    grid::draw(buffer, rest, &rows, cursor.as_ref(), &view)
+}
+
+/// A line that does not bring its own margin gets one.
+fn lead(line: &Line) -> &'static str {
+    let own = line
+        .spans
+        .first()
+        .is_some_and(|s| s.content.starts_with(' '));
+    if own { "" } else { "   " }
+}
+
+/// Lines that a block would need to show everything.
+pub fn lines(app: &App, pane: PaneId, shape: Shape) -> usize {
+    let rows = shown(app, pane);
+    let sections = &rows.table.sections;
+    // Without the focus only one section is shown.
+    let first = grid::first(sections).map_or(0, |s| 1 + sections[s].rows.len().max(1));
+    let body = if app.focus == pane {
+        grid::lines(&rows)
+    } else {
+        first
+    };
+    body + usize::from(shape == Shape::Headed)
+}
+
+/// Filter, selection, order and marks, as far as they are not the usual ones.
+fn state(app: &App, pane: PaneId, rows: &Shown) -> Vec<Vec<Span<'static>>> {
+    let view = app.view(pane);
+    let mut parts = Vec::new();
+    let filter = view.filter.value();
+    if app.editing_filter && app.focus == pane {
+        let (before, after) = split(filter, view.filter.cursor());
+        let mut after = after.chars();
+        let caret = after.next().map_or_else(|| " ".to_string(), String::from);
+        parts.push(vec![
+            ink("/", Ink::Key),
+            ink(before, Ink::Strong),
+            ink(caret, Ink::Badge),
+            ink(after.as_str(), Ink::Strong),
+        ]);
+    } else if !filter.is_empty() {
+        parts.push(vec![dim("filter "), ink(filter, Ink::Key)]);
+    }
+    if !filter.is_empty() {
+        parts.push(vec![ink(
+            format!("{}/{}", rows.len(), rows.total),
+            Ink::Strong,
+        )]);
+    }
+    if let Some(of) = &view.of {
+        parts.push(vec![dim("of "), ink(panes::links::label(of), Ink::Key)]);
+        if filter.is_empty() {
+            parts.push(vec![ink(rows.total.to_string(), Ink::Strong)]);
+        }
+    }
+    let sorted = view.sort.and_then(|at| panes::pane(pane).columns.get(at));
+    match (sorted, view.reverse) {
+        (Some(column), reverse) => parts.push(vec![
+            dim("by "),
+            ink(column.name, Ink::Key),
+            dim(if reverse { " reversed" } else { "" }),
+        ]),
+        (None, true) => parts.push(vec![dim("reversed")]),
+        (None, false) => {}
+    }
+    if pane == PaneId::Tasks && !app.marks.is_empty() {
+        parts.push(vec![
+            text("●"),
+            ink(format!(" {} marked", app.marks.len()), Ink::Key),
+        ]);
+    }
+    parts
+}
+
+/// At a position counted in characters.
+pub fn split(text: &str, at: usize) -> (&str, &str) {
+    let byte = text.char_indices().nth(at).map_or(text.len(), |(b, _)| b);
+    text.split_at(byte)
+}

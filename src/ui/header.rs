@@ -1,0 +1,140 @@
+//! The first line: which database this is, whether the data is live, and what jobtop itself costs.
+
+use super::fmt;
+use super::text::{dim, flow, ink, spread, text};
+use super::theme::Ink;
+use crate::app::state::{App, Link};
+use ratatui::text::{Line, Span};
+
+/// The header of a screen that has data.
+pub fn line(app: &App, width: u16) -> Line<'static> {
+    let width = usize::from(width);
+    let Some((snapshot, _)) = app.shown() else {
+        return Line::from(vec![Span::raw(" "), ink("jobtop", Ink::Title)]);
+    };
+    let s = &snapshot.server;
+    let wide = width >= 120;
+    let up = snapshot
+        .taken_at
+        .zip(s.started_at)
+        .and_then(|(now, start)| now.since(start));
+    let role = if s.in_recovery { "standby" } else { "primary" };
+    let version = s.version.split_whitespace().next().unwrap_or_default();
+    let writes = match (app.allow_writes && !s.read_only, wide) {
+        (true, true) => ink("WRITES ALLOWED", Ink::Warn),
+        (true, false) => ink("RW", Ink::Warn),
+        (false, true) => dim("READ-ONLY"),
+        (false, false) => dim("RO"),
+    };
+    let name = if wide {
+        vec![ink(&s.database, Ink::Title), dim(" @ "), text(&s.host)]
+    } else {
+        vec![ink(&s.database, Ink::Title), dim("@"), text(&s.host)]
+    };
+    let up = up.map_or(String::new(), |s| format!(" up {}", fmt::duration(s)));
+    let server = if wide {
+        vec![
+            dim("PG "),
+            text(version),
+            if s.in_recovery {
+                ink(format!(" {role}"), Ink::Warn)
+            } else {
+                dim(format!(" {role}"))
+            },
+            dim(up.replacen(" up", ", up", 1)),
+        ]
+    } else {
+        let role = if s.in_recovery {
+            ink(" standby", Ink::Warn)
+        } else {
+            Span::raw("")
+        };
+        vec![dim(format!("PG{version}")), role, dim(up)]
+    };
+    let groups = vec![name, vec![pulse(app)], vec![writes], server];
+    // The pulse matters most after the name, but reads best behind the server: room decides only what is left out.
+    let order = [0usize, 3, 2, 1];
+    let clock = ink(format!("{}Z ", fmt::clock(snapshot.taken_at)), Ink::Text);
+    let left_room = width.saturating_sub(12);
+    let kept = keep(&groups, left_room);
+    let groups = order
+        .into_iter()
+        .filter(|n| kept[*n])
+        .map(|n| groups[n].clone())
+        .collect();
+    let gap = if wide { 3 } else { 2 };
+    let mut left = vec![Span::raw(" ")];
+    left.extend(flow(groups, gap, left_room));
+    let own = &snapshot.own;
+    let cost = vec![
+        dim(format!(
+            "me {} conn {} core",
+            own.connections,
+            fmt::percent(own.share_of_server_time)
+        )),
+        Span::raw("   "),
+    ];
+    let watching = vec![
+        dim(format!("watching {}", fmt::duration(app.now - app.started))),
+        Span::raw("   "),
+    ];
+    let clock = vec![clock];
+    let rights = [
+        [cost.clone(), watching, clock.clone()].concat(),
+        [cost, clock.clone()].concat(),
+        clock,
+    ];
+    spread(left, &rights, width)
+}
+
+/// Which groups fit, in the order of their importance.
+fn keep(groups: &[Vec<Span<'static>>], room: usize) -> Vec<bool> {
+    let mut used = 0;
+    groups
+        .iter()
+        .map(|g| {
+            let w: usize = g.iter().map(|s| super::clean::width(&s.content)).sum();
+            let fits = used == 0 || used + w + 3 <= room;
+            if fits {
+                used += w + 3;
+            }
+            fits
+        })
+        .collect()
+}
+
+/// LIVE, HELD or STALE, with an age.
+fn pulse(app: &App) -> Span<'static> {
+    let age = fmt::duration((app.now - app.arrived).max(0.0));
+    match (&app.link, &app.held, &app.snapshot) {
+        (Link::Lost { .. }, ..) => ink(format!(" STALE {age} "), Ink::Alarm),
+        (_, Some((held, _)), newest) => {
+            let behind = newest
+                .as_ref()
+                .and_then(|n| n.taken_at?.since(held.taken_at?))
+                .map_or(0.0, |s| s.max(0.0));
+            ink(format!(" HELD {} ", fmt::coarse(behind)), Ink::Badge)
+        }
+        (Link::Connecting(_), None, Some(_)) => ink(format!(" STALE {age} "), Ink::Alarm),
+        // A refresh that takes far longer than the interval is as good as lost.
+        (Link::Live, None, Some(s)) => {
+            let every = s.own.interval_s.max(app.interval);
+            if app.now - app.arrived > 3.0 * every + 2.0 {
+                ink(format!("SLOW {age}"), Ink::Warn)
+            } else if every > app.interval * 1.2 {
+                ink(format!("LIVE every {}", seconds(every)), Ink::Warn)
+            } else {
+                text(format!("LIVE {}", seconds(every)))
+            }
+        }
+        (_, None, None) => dim("CONNECTING"),
+    }
+}
+
+fn seconds(s: f64) -> String {
+    if (s - s.round()).abs() < 0.05 {
+        format!("{s:.0}s")
+    } else {
+        format!("{s:.1}s")
+    }
+}

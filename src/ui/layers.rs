@@ -1,0 +1,278 @@
+//! What lies over the panes: help, details of a row, the question before a write.
+
+use super::block::split;
+use super::fmt;
+use super::text::{dim, fit, ink, line_width, text, wrap};
+use super::theme::Ink;
+use crate::action::Verb;
+use crate::app::state::{App, Dialog, Layer};
+use crate::keys::{Group, KEYS, Risk};
+use crate::panes;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, BorderType, Borders, Clear, Widget};
+
+/// Draws all layers, topmost last.
+pub fn draw(buffer: &mut Buffer, area: Rect, app: &App) {
+    for layer in &app.layers {
+        match layer {
+            Layer::Confirm(dialog) => confirm(buffer, area, dialog),
+            Layer::Help { scroll } => {
+                let (title, lines) = page(app, layer, area);
+                scrolled(buffer, sheet(area), &title, &lines, *scroll);
+            }
+            Layer::Detail { scroll, .. } => {
+                let (title, lines) = page(app, layer, area);
+                scrolled(buffer, sheet(area), &title, &lines, *scroll);
+            }
+        }
+    }
+}
+
+/// The furthest that the topmost layer can be scrolled.
+pub fn max_scroll(app: &App) -> u16 {
+    let area = Rect::new(0, 0, app.size.0, app.size.1);
+    if area.width < super::LEAST.0 || area.height < super::LEAST.1 {
+        return 0;
+    }
+    match app.layers.last() {
+        Some(layer @ (Layer::Help { .. } | Layer::Detail { .. })) => {
+            let (_, lines) = page(app, layer, area);
+            (lines.len() as u16).saturating_sub(inner(sheet(area)).height)
+        }
+        _ => 0,
+    }
+}
+
+/// Lines of a layer's page that are seen at once.
+pub fn page_height(app: &App) -> u16 {
+    inner(sheet(Rect::new(0, 0, app.size.0, app.size.1)))
+        .height
+        .max(1)
+}
+
+/// The place of help and details: all but the header and the footer, since half a screen beside them only distracts.
+fn sheet(area: Rect) -> Rect {
+    Rect::new(
+        area.x,
+        area.y + 1,
+        area.width,
+        area.height.saturating_sub(2),
+    )
+}
+
+fn inner(sheet: Rect) -> Rect {
+    Rect::new(
+        sheet.x + 2,
+        sheet.y + 1,
+        sheet.width.saturating_sub(4),
+        sheet.height.saturating_sub(2),
+    )
+}
+
+/// Title and wrapped lines of a help or detail layer.
+fn page(app: &App, layer: &Layer, area: Rect) -> (String, Vec<Line<'static>>) {
+    let (title, lines) = match layer {
+        Layer::Detail { row, .. } => (
+            panes::links::label(row),
+            panes::detail(app, row)
+                .unwrap_or_else(|| vec![Line::from(dim("This row is not there any more."))]),
+        ),
+        _ => ("help".to_string(), help(app)),
+    };
+    let width = usize::from(inner(sheet(area)).width);
+    let lines = lines.iter().flat_map(|l| wrap(l, width, hang(l))).collect();
+    (title, lines)
+}
+
+/// Where the second line of a wrapped one begins: under its text, not under its label.
+fn hang(line: &Line) -> usize {
+    let text = line.to_string();
+    let label = text.trim_start();
+    let start = text.len() - label.len();
+    let gap = label.find("  ").map(|at| start + at);
+    let after = gap.map(|at| at + text[at..].len() - text[at..].trim_start().len());
+    match after.filter(|at| *at <= 24) {
+        Some(at) => super::clean::width(&text[..at]),
+        None => start,
+    }
+}
+
+fn scrolled(buffer: &mut Buffer, sheet: Rect, title: &str, lines: &[Line<'static>], scroll: u16) {
+    frame(buffer, sheet, title);
+    let inside = inner(sheet);
+    let last = lines.len().saturating_sub(usize::from(inside.height));
+    let top = usize::from(scroll).min(last);
+    for (line, y) in lines.iter().skip(top).zip(inside.top()..inside.bottom()) {
+        buffer.set_line(inside.x, y, line, inside.width);
+    }
+    if last > 0 {
+        let below = lines.len() - top - usize::from(inside.height).min(lines.len() - top);
+        let note = match below {
+            0 => " end ".to_string(),
+            n => format!(" {} more ", fmt::plural(n as u64, "line", "lines")),
+        };
+        let line = Line::from(dim(note));
+        let w = line_width(&line) as u16;
+        let x = sheet.right().saturating_sub(w + 2);
+        buffer.set_line(x, sheet.bottom() - 1, &line, w);
+    }
+}
+
+/// A cleared area with a thin border and a title.
+fn frame(buffer: &mut Buffer, area: Rect, title: &str) {
+    Clear.render(area, buffer);
+    let title = fit(
+        Line::from(vec![Span::raw(" "), ink(title, Ink::Title), Span::raw(" ")]),
+        usize::from(area.width.saturating_sub(4)),
+    );
+    Block::new()
+        .borders(Borders::ALL)
+        .border_type(BorderType::Plain)
+        .border_style(Ink::Dim)
+        .title(title)
+        .render(area, buffer);
+}
+
+/// Keys of the table by group, then what the figures of the focused pane mean.
+fn help(app: &App) -> Vec<Line<'static>> {
+    let def = panes::pane(app.focus);
+    let mut lines = vec![
+        Line::from(ink(def.title, Ink::Title)),
+        Line::from(text(def.purpose)),
+        Line::default(),
+    ];
+    lines.extend(def.help.iter().map(|h| Line::from(dim(*h))));
+    let refusal = app.write_refusal();
+    for (group, title) in [
+        (Group::Look, "LOOK CLOSER"),
+        (Group::Write, "WRITE"),
+        (Group::Take, "TAKE AWAY"),
+        (Group::Move, "MOVE"),
+        (Group::Program, "PROGRAM"),
+    ] {
+        lines.push(Line::default());
+        let mut head = vec![ink(title, Ink::Title)];
+        if let (Group::Write, Some(why)) = (group, &refusal) {
+            head.push(dim(format!("  off now: {why}")));
+        }
+        lines.push(Line::from(head));
+        for b in KEYS.iter().filter(|b| b.group == group) {
+            let keys = b.keys.join(" ");
+            let off = b.risk == Risk::Writes && refusal.is_some();
+            let mark = if b.risk == Risk::Writes {
+                " (asks first, then writes)"
+            } else {
+                ""
+            };
+            lines.push(Line::from(vec![
+                ink(
+                    format!("  {keys:<12}"),
+                    if off { Ink::Dim } else { Ink::Key },
+                ),
+                ink(b.help, if off { Ink::Dim } else { Ink::Text }),
+                dim(mark),
+            ]));
+        }
+    }
+    lines.push(Line::default());
+    lines.push(Line::from(ink("MARKS", Ink::Title)));
+    for (glyph, grave, what) in [
+        ("✗", Ink::Bad, "critical: somebody should act now"),
+        ("!", Ink::Warn, "warning: look here next"),
+        ("n/a", Ink::Dim, "cannot be known; Enter says why"),
+        ("-", Ink::Dim, "there is none"),
+        (
+            "~",
+            Ink::Text,
+            "an estimate;   + behind a count: at least so many",
+        ),
+    ] {
+        lines.push(Line::from(vec![
+            ink(format!("  {glyph:<12}"), grave),
+            text(what),
+        ]));
+    }
+    lines
+}
+
+/// The question before a write. Its default is No, and its last lines are always visible.
+fn confirm(buffer: &mut Buffer, area: Rect, dialog: &Dialog) {
+    let width = area.width.saturating_sub(4).min(84);
+    let room = usize::from(width.saturating_sub(4));
+    let mut lines: Vec<Line<'static>> = dialog
+        .lines
+        .iter()
+        .flat_map(|l| wrap(&Line::from(text(l)), room, 2))
+        .collect();
+    let foot = foot(dialog, room);
+    let most = usize::from(area.height).saturating_sub(4 + foot.len());
+    if lines.len() > most {
+        let left = lines.len() - most + 1;
+        lines.truncate(most.saturating_sub(1));
+        lines.push(Line::from(dim(format!("{left} more lines"))));
+    }
+    lines.push(Line::default());
+    lines.extend(foot);
+    let height = (lines.len() as u16 + 2).min(area.height);
+    let place = Rect::new(
+        area.x + (area.width - width) / 2,
+        area.y + (area.height - height) / 2,
+        width,
+        height,
+    );
+    frame(buffer, place, &dialog.title);
+    let inside = inner(place);
+    for (line, y) in lines.iter().zip(inside.top()..inside.bottom()) {
+        buffer.set_line(inside.x, y, line, inside.width);
+    }
+}
+
+fn foot(dialog: &Dialog, room: usize) -> Vec<Line<'static>> {
+    let verb = match dialog.plan.verb {
+        Verb::Requeue => "requeue",
+        Verb::Cancel => "cancel",
+    };
+    if dialog.busy {
+        return vec![Line::from(ink("writing…", Ink::Warn))];
+    }
+    let many = if dialog.plan.targets.len() == 1 {
+        "it"
+    } else {
+        "them"
+    };
+    let no = [ink("Esc", Ink::Key), text(" no"), dim(" (the default)")];
+    if dialog.must_type.is_empty() {
+        let mut spans = vec![
+            ink("y", Ink::Key),
+            text(format!(" yes, {verb} {many}      ")),
+            ink("n", Ink::Key),
+            dim(" or "),
+        ];
+        spans.extend(no);
+        return wrap(&Line::from(spans), room, 0);
+    }
+    let typed = dialog.input.value();
+    let (before, after) = split(typed, dialog.input.cursor());
+    let mut after = after.chars();
+    let caret = after.next().map_or_else(|| " ".to_string(), String::from);
+    let ready = typed.trim() == dialog.must_type;
+    let mut spans = vec![
+        ink("Enter", if ready { Ink::Key } else { Ink::Dim }),
+        ink(
+            format!(" yes, {verb} {many}      "),
+            if ready { Ink::Text } else { Ink::Dim },
+        ),
+    ];
+    spans.extend(no);
+    vec![
+        Line::from(vec![
+            text(format!("type {} to {verb} {many}: ", dialog.must_type)),
+            ink(before, Ink::Strong),
+            ink(caret, Ink::Badge),
+            ink(after.as_str(), Ink::Strong),
+        ]),
+        Line::from(spans),
+    ]
+}

@@ -1,0 +1,165 @@
+//! Which rows of a pane are shown, and in what order: filter, "only those of this row", sorting, and the order kept
+//! for a moment after a cursor key so that rows do not jump away under a finger.
+
+use super::table::{Row, Section, Table};
+use crate::app::row::RowId;
+use crate::app::state::{App, PaneId, View};
+use crate::panes;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The rows of a pane as shown, and how many there are without the filter.
+pub struct Shown {
+    /// Filtered and ordered.
+    pub table: Table,
+    /// Rows without the filter.
+    pub total: usize,
+}
+
+impl Shown {
+    /// Rows shown.
+    pub fn len(&self) -> usize {
+        self.table.rows().count()
+    }
+
+    /// The row under the cursor, or the first while that one is not shown.
+    pub fn cursor(&self, view: &View) -> Option<RowId> {
+        let at = view.cursor.as_ref();
+        let there = at.filter(|c| self.table.rows().any(|r| r.id == **c));
+        there
+            .or_else(|| self.table.rows().next().map(|r| &r.id))
+            .cloned()
+    }
+
+    /// No row is shown.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Row ids in the order shown.
+pub fn visible(app: &App, pane: PaneId) -> Vec<RowId> {
+    let shown = shown(app, pane);
+    shown.table.rows().map(|r| r.id.clone()).collect()
+}
+
+/// The row that keys act on: the one under the cursor, or the first while that is not on screen.
+pub fn current(app: &App, pane: PaneId) -> Option<RowId> {
+    shown(app, pane).cursor(&app.view(pane))
+}
+
+/// Filters and orders a pane's table.
+pub fn shown(app: &App, pane: PaneId) -> Shown {
+    let def = panes::pane(pane);
+    let view = app.view(pane);
+    let mut table = (def.table)(app);
+    if let Some(of) = &view.of {
+        for section in &mut table.sections {
+            section
+                .rows
+                .retain(|r| !r.still && panes::links::belongs(app, &r.id, of));
+        }
+    }
+    unique(&mut table);
+    let total = table.rows().count();
+    let words = words(view.filter.value());
+    for section in &mut table.sections {
+        let columns = section.columns;
+        section
+            .rows
+            .retain(|row| words.iter().all(|w| w.hit(row, columns)));
+        sort(section, &view);
+    }
+    if app.now < view.order_until {
+        freeze(&mut table, &view.order);
+    }
+    Shown { table, total }
+}
+
+/// A row that is listed twice would have two cursors.
+fn unique(table: &mut Table) {
+    let mut seen = BTreeSet::new();
+    for section in &mut table.sections {
+        section
+            .rows
+            .retain(|r| r.still || seen.insert(r.id.clone()));
+    }
+}
+
+fn sort(section: &mut Section, view: &View) {
+    if !section.sortable {
+        return;
+    }
+    match view.sort {
+        Some(at) => section
+            .rows
+            .sort_by(|a, b| match (a.cells.get(at), b.cells.get(at)) {
+                (Some(a), Some(b)) => a.key.order(&b.key, view.reverse),
+                _ => std::cmp::Ordering::Equal,
+            }),
+        None if view.reverse => section.rows.reverse(),
+        None => {}
+    }
+}
+
+/// Rows that were there keep their places, new ones follow.
+fn freeze(table: &mut Table, order: &[RowId]) {
+    let place: BTreeMap<&RowId, usize> = order.iter().enumerate().map(|(n, id)| (id, n)).collect();
+    for section in &mut table.sections {
+        section
+            .rows
+            .sort_by_key(|r| place.get(&r.id).copied().unwrap_or(usize::MAX));
+    }
+}
+
+/// One word of a filter: `acme`, `kind:pdf`, `!crawler`.
+struct Word {
+    not: bool,
+    field: Option<String>,
+    text: String,
+}
+
+fn words(filter: &str) -> Vec<Word> {
+    filter
+        .split_whitespace()
+        .map(|w| {
+            let (not, w) = match w.strip_prefix('!') {
+                Some(rest) if !rest.is_empty() => (true, rest),
+                _ => (false, w),
+            };
+            let (field, text) = match w.split_once(':') {
+                Some((field, text)) if !field.is_empty() => (Some(field.to_lowercase()), text),
+                _ => (None, w),
+            };
+            Word {
+                not,
+                field,
+                text: text.to_lowercase(),
+            }
+        })
+        .collect()
+}
+
+impl Word {
+    fn hit(&self, row: &Row, columns: &[super::table::Column]) -> bool {
+        let cells = row.cells.iter().zip(columns);
+        let fields = cells
+            .map(|(cell, column)| (column.name, cell.text.as_str()))
+            .chain(row.find.iter().map(|(name, value)| (*name, value.as_str())));
+        let found = match &self.field {
+            Some(field) if fields.clone().any(|(name, _)| name == field) => fields
+                .into_iter()
+                .any(|(name, value)| name == field && value.to_lowercase().contains(&self.text)),
+            // `12:30` or `TimeoutError: read` is text with a colon, not a field.
+            Some(field) => {
+                let whole = format!("{field}:{}", self.text);
+                fields
+                    .into_iter()
+                    .any(|(_, value)| value.to_lowercase().contains(&whole))
+            }
+            None => fields
+                .into_iter()
+                .any(|(_, value)| value.to_lowercase().contains(&self.text)),
+        };
+        found != self.not
+    }
+}
