@@ -1,36 +1,13 @@
 //! Reading queues through profiles, on a real Postgres.
 
 mod common;
+#[path = "profiles/setup.rs"]
+mod setup;
 
 use jobtop::config::Config;
-use jobtop::connect::{Cells, Session, Target, session::Purpose};
-use jobtop::probe::{QueueProbes, ServerTime, Snapshot, State};
-
-/// A database with this schema, a client that may write, and a session as the sampler has it.
-async fn open(hint: &str, sql: &str) -> (tokio_postgres::Client, Session, tokio_postgres::Config) {
-    let (_, config) = common::database(hint);
-    let client = common::connect(&config).await;
-    client.batch_execute(sql).await.expect("the schema");
-    let target = Target::new(config.clone()).expect("a target");
-    let session = Session::open(&target, Purpose::Poll, "jobtop")
-        .await
-        .expect("a session");
-    (client, session, config)
-}
-
-async fn now(session: &Session) -> ServerTime {
-    let rows = session
-        .query("SELECT extract(epoch FROM now())::float8 AS now", &[])
-        .await
-        .expect("now");
-    rows[0].time("now").expect("time").expect("not null")
-}
-
-const AGENT_QUEUE: &str = concat!(
-    "CREATE SCHEMA agent_queue; SET search_path = agent_queue, pg_temp;\n",
-    include_str!("../migrations/0001_tables.sql"),
-    include_str!("../migrations/0002_functions.sql")
-);
+use jobtop::connect::{Cells, Session};
+use jobtop::probe::{QueueProbes, Snapshot, State};
+use setup::{agent_queue, everything, now, open};
 
 async fn snapshot(probes: &mut QueueProbes, session: &Session) -> Snapshot {
     let now = now(session).await;
@@ -46,7 +23,7 @@ async fn snapshot(probes: &mut QueueProbes, session: &Session) -> Snapshot {
 
 #[tokio::test]
 async fn the_reference_queue_is_counted_like_plain_sql() {
-    let (client, session, config) = open("agentq", AGENT_QUEUE).await;
+    let (client, session, config) = open("agentq", &agent_queue()).await;
     client
         .batch_execute(
             "SET search_path = agent_queue, pg_temp;
@@ -275,24 +252,9 @@ async fn one(session: &Session, sql: &str) -> f64 {
     rows[0].float("n").expect("a number").unwrap_or(0.0)
 }
 
-async fn everything(probes: &mut QueueProbes, session: &Session) -> Snapshot {
-    let now = now(session).await;
-    probes.queues(session, now).await.expect("queues");
-    probes.finished(session, now).await.expect("finished");
-    probes.leases(session, now).await.expect("leases");
-    probes.cost(session, now).await.expect("cost");
-    probes.tasks(session, now).await.expect("tasks");
-    let mut snapshot = Snapshot {
-        taken_at: Some(now),
-        ..Snapshot::default()
-    };
-    probes.fill(&mut snapshot);
-    snapshot
-}
-
 #[tokio::test]
 async fn history_stages_and_spend_equal_plain_sql() {
-    let (_, session, _) = open("history", &format!("{AGENT_QUEUE}{HISTORY}")).await;
+    let (_, session, _) = open("history", &format!("{}{HISTORY}", agent_queue())).await;
     let mut probes = QueueProbes::new(&Config::default()).expect("profiles");
     probes.detect(&session).await.expect("detect");
     let s = everything(&mut probes, &session).await;
@@ -447,7 +409,7 @@ async fn history_stages_and_spend_equal_plain_sql() {
 
 #[tokio::test]
 async fn late_commits_are_counted_and_nothing_twice() {
-    let (client, session, config) = open("late", AGENT_QUEUE).await;
+    let (client, session, config) = open("late", &agent_queue()).await;
     client.batch_execute("SET search_path = agent_queue, pg_temp; SELECT enqueue('a', 'k') FROM generate_series(1, 20); SELECT claim('a', 'w', 20)").await.expect("tasks");
     let mut probes = QueueProbes::new(&Config::default()).expect("profiles");
     probes.detect(&session).await.expect("detect");
