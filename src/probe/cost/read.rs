@@ -84,8 +84,8 @@ pub async fn spend(
                coalesce(y.agent, y.tenant, y.application, y.model)::text AS name, count(*)::int8 AS n, \
                sum(y.model_usd)::text AS model_usd, sum(y.compute_usd)::text AS compute_usd, \
                (sum(coalesce(y.model_usd, 0) + coalesce(y.compute_usd, 0)) FILTER (WHERE y.failed))::text AS failed_usd, \
-               least(sum(y.input), 9e18)::int8 AS input, least(sum(y.output), 9e18)::int8 AS output, \
-               least(sum(coalesce(y.input, 0) + coalesce(y.output, 0)) FILTER (WHERE y.unpriced), 9e18)::int8 AS unpriced \
+               least(coalesce(sum(y.input), 0), 9e18)::int8 AS input, least(coalesce(sum(y.output), 0), 9e18)::int8 AS output, \
+               least(coalesce(sum(coalesce(y.input, 0) + coalesce(y.output, 0)) FILTER (WHERE y.unpriced), 0), 9e18)::int8 AS unpriced \
              FROM (SELECT (floor(x.at / 60) * 60)::int8 AS slot, coalesce(x.agent, '(none)') AS agent, coalesce(x.tenant, '(none)') AS tenant, \
                  coalesce(x.application, '(none)') AS application, coalesce(x.model, '(none)') AS model, x.model_usd, x.compute_usd, \
                  x.input, x.output, x.failed, x.unpriced \
