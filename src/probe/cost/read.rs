@@ -168,15 +168,15 @@ pub async fn top(
         Ok(by_id) => format!(
             "(SELECT {} {} LIMIT 1)",
             instance.column(&by_id.row, "kind", Cast::Text(200), true, branch)?,
-            param_as(&instance.from(by_id, branch)?, "id", "w.task")
+            param_as(&instance.from(by_id, branch)?, "id", "jt_w.task")
         ),
         Err(_) => "NULL::text".into(),
     };
     let sql = format!(
-        "{}SELECT w.task::text AS task, {kind}::text AS kind, w.usd::text AS usd, w.attempts::int8 AS attempts FROM (SELECT x.task, \
+        "{}SELECT jt_w.task::text AS task, {kind}::text AS kind, jt_w.usd::text AS usd, jt_w.attempts::int8 AS attempts FROM (SELECT x.task, \
            sum(x.usd) AS usd, count(DISTINCT x.attempt) AS attempts \
          FROM (SELECT {task} AS task, {attempt} AS attempt, coalesce({}, 0) + coalesce({}, 0) AS usd {} LIMIT :rows) x \
-         WHERE x.task IS NOT NULL GROUP BY 1 HAVING sum(x.usd) > 0 ORDER BY 2 DESC LIMIT {TOP}) w",
+         WHERE x.task IS NOT NULL GROUP BY 1 HAVING sum(x.usd) > 0 ORDER BY 2 DESC LIMIT {TOP}) jt_w",
         instance.with("")?,
         money(instance, source, "model_usd", branch)?,
         money(instance, source, "compute_usd", branch)?,
