@@ -68,6 +68,8 @@ pub enum Action {
     Log,
     /// Repaint.
     Repaint,
+    /// Stop until the shell brings us back.
+    Suspend,
     /// Help of the focused pane.
     Help,
     /// Quit (closes a dialog first).
@@ -285,6 +287,13 @@ pub static KEYS: &[Binding] = &[
         G::Program,
     ),
     looks(A::Repaint, &["^L"], "", "repaint the screen", G::Program),
+    looks(
+        A::Suspend,
+        &["^Z"],
+        "",
+        "stop; the database session is closed until fg",
+        G::Program,
+    ),
 ];
 
 /// The action of a key, outside text fields.

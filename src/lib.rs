@@ -7,11 +7,23 @@
 //!     ▲                                        │
 //!     └──────── action (short transaction) ◄── dialog ◄── key
 //! ```
+
 pub mod action;
 pub mod app;
+pub mod cli;
+pub mod commands;
 pub mod config;
+pub mod connect;
+pub mod demo;
+pub mod feed;
 pub mod findings;
 pub mod keys;
+pub mod migrate;
+pub mod once;
 pub mod panes;
 pub mod probe;
+pub mod queue;
+pub mod run;
+pub mod term;
+pub mod text;
 pub mod ui;

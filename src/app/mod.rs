@@ -1,4 +1,11 @@
 //! What is known and what happens next: state, `update(Msg) -> Vec<Effect>`, history. No I/O, no clock.
 
+pub mod act;
+pub mod cursor;
+pub mod link;
+pub mod log;
 pub mod row;
 pub mod state;
+pub mod update;
+
+pub use update::{Effect, Msg};

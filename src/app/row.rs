@@ -1,5 +1,6 @@
 //! What a cursor, a mark or a finding points at: a row by identity, never by position, since rows move.
 
+use crate::probe::activity::Session;
 use crate::probe::tasks::TaskKey;
 use serde::{Deserialize, Serialize};
 
@@ -72,4 +73,32 @@ pub enum RowId {
     },
     /// A line of the log.
     Log(u64),
+}
+
+impl RowId {
+    /// What a person would call the row: an id, a pid, a name.
+    pub fn short(&self) -> String {
+        match self {
+            RowId::Task(key) => key.id.clone(),
+            RowId::Session { pid, .. } => pid.to_string(),
+            RowId::Idle { application, .. } => application.clone(),
+            RowId::Budget(name) | RowId::Table(name) => name.clone(),
+            RowId::Wait { kind, event } => format!("{kind}:{event}"),
+            RowId::Queue { queue, kind, .. } => kind.clone().unwrap_or_else(|| queue.clone()),
+            RowId::Worker { worker, .. } => worker.clone(),
+            RowId::Spender { name, .. } => name.clone(),
+            RowId::Finding { rule, .. } => rule.clone(),
+            RowId::Log(n) => n.to_string(),
+        }
+    }
+}
+
+impl Session {
+    /// Its identity, for sessions that are shown by themselves.
+    pub fn row_id(&self) -> Option<RowId> {
+        Some(RowId::Session {
+            pid: self.pid?,
+            started_us: (self.backend_start?.epoch() * 1e6).round() as i64,
+        })
+    }
 }

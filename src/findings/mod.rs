@@ -1,8 +1,21 @@
-//! What is wrong: one file a rule (trigger, sentence, culprit). Here: the list of rules, the verdict and the
-//! `where` line.
+//! What is wrong: one file a rule (trigger, sentence, culprit) in `rules`, and what becomes of their triggers: the
+//! tracker believes them, the order puts causes over symptoms, then the verdict and the `where` line.
+
+pub mod docs;
+mod order;
+mod rule;
+mod rules;
+#[cfg(test)]
+mod tests;
+mod tracker;
+mod tree;
+mod verdict;
+mod where_line;
+mod words;
 
 use crate::app::row::RowId;
 use serde::{Deserialize, Serialize};
+pub use tracker::Tracker;
 
 /// How grave a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -1,9 +1,65 @@
 //! Sessions: who is connected, in what state, waiting for what, behind whom. Reads `pg_stat_activity` only, so
 //! it works while every task table is locked.
 
-use super::ServerTime;
+use super::{ServerTime, Snapshot};
+use crate::config::BudgetRule;
+use crate::connect::{Cells, Fault, Session as Db};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use tokio_postgres::Row;
+
+/// Idle sessions and those of other databases are grouped: the server copies its whole backend array in any
+/// case, but hundreds of idle rows need not travel. Of a statement only the command and the name behind it
+/// leave the server, never its values.
+const SESSIONS: &str = r#"
+SELECT CASE WHEN grouped THEN NULL ELSE max(pid) END::int8 AS pid,
+       count(*)::int8 AS n,
+       app::text AS app, role::text AS role, db::text AS db, client::text AS client,
+       state::text AS state, wait_type::text AS wait_type, wait_event::text AS wait_event,
+       extract(epoch FROM min(backend_start))::float8 AS backend_start,
+       extract(epoch FROM min(xact_start))::float8 AS xact_start,
+       extract(epoch FROM min(query_start))::float8 AS query_start,
+       extract(epoch FROM min(state_change))::float8 AS state_change,
+       max(xmin_age)::int8 AS xmin_age,
+       max(blockers)::text AS blockers,
+       max(verb)::text AS verb,
+       bool_or(own) AS own, bool_or(here) AS here, bool_or(hidden) AS hidden,
+       extract(epoch FROM clock_timestamp())::float8 AS now
+FROM (
+  SELECT a.pid, a.backend_start, a.xact_start, a.query_start, a.state_change,
+         coalesce(a.application_name, '') AS app, coalesce(a.usename, '') AS role,
+         coalesce(a.datname, '') AS db, host(a.client_addr) AS client, a.state,
+         CASE WHEN here AND coalesce(a.state, '') <> 'idle' OR a.wait_event = 'ClientWrite' THEN a.wait_event_type END AS wait_type,
+         CASE WHEN here AND coalesce(a.state, '') <> 'idle' OR a.wait_event = 'ClientWrite' THEN a.wait_event END AS wait_event,
+         greatest(age(a.backend_xmin), age(a.backend_xid)) AS xmin_age,
+         CASE WHEN here AND a.wait_event_type = 'Lock' THEN pg_blocking_pids(a.pid)::text END AS blockers,
+         CASE WHEN here AND a.state <> 'idle' THEN
+           substring(left(a.query, 300) from '(?i)^\s*((?:select\s+\*\s+from|insert\s+into|delete\s+from|update|(?:alter|drop|create|lock|truncate)\s+table|create\s+(?:unique\s+)?index(?:\s+concurrently)?|vacuum|analyze|copy)\s+[a-z_"][\w."]*|select\s+[a-z_"][\w."]*(?=\s*\()|[a-z]+)')
+         END AS verb,
+         a.pid = pg_backend_pid() AS own, here,
+         a.state IS NULL AND a.backend_type IS NULL AS hidden,
+         NOT here OR a.state = 'idle' OR a.state IS NULL AS grouped
+    FROM (SELECT *, datname = current_database() AS here FROM pg_stat_activity) a
+   WHERE a.backend_type = 'client backend' OR (a.backend_type IS NULL AND a.datname IS NOT NULL)
+) s
+GROUP BY grouped, CASE WHEN grouped THEN NULL ELSE pid END, app, role, db, client, state, wait_type, wait_event
+"#;
+
+/// What ungranted locks are on. `waitstart` exists since 14.
+fn locks_sql(version_num: i32) -> String {
+    let waitstart = if version_num >= 140_000 {
+        "extract(epoch FROM l.waitstart)::float8"
+    } else {
+        "NULL::float8"
+    };
+    format!(
+        "SELECT l.pid::int8 AS pid, l.locktype::text AS locktype, l.mode::text AS mode,                 {waitstart} AS waitstart, (n.nspname || '.' || c.relname)::text AS relation            FROM pg_locks l \
+           LEFT JOIN pg_class c ON c.oid = l.relation \
+             AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
+           LEFT JOIN pg_namespace n ON n.oid = c.relnamespace \
+          WHERE NOT l.granted"
+    )
+}
 
 /// Connection occupancy. `used`, `hidden` and budgets are cluster-wide, `states` are this database's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -124,4 +180,210 @@ impl Session {
             .as_deref()
             .is_some_and(|s| s.starts_with("idle in transaction"))
     }
+}
+
+/// The activity half of a snapshot, and what it was computed at.
+pub struct Activity {
+    /// The server's clock.
+    pub now: ServerTime,
+    sessions: Vec<Seen>,
+    blocked: Vec<Blocked>,
+}
+
+struct Seen {
+    session: Session,
+    here: bool,
+    hidden: bool,
+    blockers: Vec<i32>,
+    query_start: Option<ServerTime>,
+}
+
+impl Activity {
+    /// One statement, and a second one only while somebody waits for a lock.
+    pub async fn read(db: &Db, version_num: i32) -> Result<Self, Fault> {
+        let rows = db.query(SESSIONS, &[]).await?;
+        let now = rows
+            .first()
+            .map(|row| row.time("now"))
+            .transpose()?
+            .flatten()
+            .ok_or_else(|| Fault::own("pg_stat_activity returned nothing"))?;
+        let sessions = rows
+            .iter()
+            .map(|row| Seen::decode(row, now))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut blocked: Vec<Blocked> = sessions
+            .iter()
+            .filter(|s| !s.blockers.is_empty())
+            .map(|s| Blocked {
+                pid: s.session.pid.unwrap_or(0),
+                blocked_by: s.blockers.clone(),
+                waiting_s: since(now, s.query_start).unwrap_or(0.0),
+                lock_type: s.session.wait_event.clone().unwrap_or_default(),
+                ..Blocked::default()
+            })
+            .collect();
+        if !blocked.is_empty() {
+            for row in db.query(&locks_sql(version_num), &[]).await? {
+                let pid = row.int("pid")?.unwrap_or(0) as i32;
+                let Some(b) = blocked.iter_mut().find(|b| b.pid == pid) else {
+                    continue;
+                };
+                b.lock_type = row.word("locktype")?;
+                b.relation = row.text("relation")?;
+                b.mode = row.text("mode")?;
+                if let Some(waiting) = since(now, row.time("waitstart")?) {
+                    b.waiting_s = waiting;
+                }
+            }
+        }
+        blocked.sort_by(|a, b| b.waiting_s.total_cmp(&a.waiting_s));
+        Ok(Self {
+            now,
+            sessions,
+            blocked,
+        })
+    }
+
+    /// Writes the activity half of a snapshot. `max` and `reserved` stay as the server probe set them.
+    pub fn fill(&self, snapshot: &mut Snapshot, budgets: &[BudgetRule]) {
+        let connections = &mut snapshot.connections;
+        connections.used = self.sessions.iter().map(|s| s.session.count).sum();
+        connections.hidden = self.total(|s| s.hidden);
+        connections.states = BTreeMap::new();
+        connections.oldest_transaction_s = None;
+        let mut waits: BTreeMap<(String, String), u32> = BTreeMap::new();
+        let mut shares: Vec<Budget> = budgets
+            .iter()
+            .map(|b| Budget {
+                name: b.name.clone(),
+                limit: Some(b.limit),
+                ..Budget::default()
+            })
+            .collect();
+        shares.push(Budget {
+            name: UNBUDGETED.into(),
+            ..Budget::default()
+        });
+        snapshot.sessions.clear();
+        for seen in &self.sessions {
+            let mut session = seen.session.clone();
+            let share = budgets
+                .iter()
+                .position(|b| b.matches(&session.application, &session.user))
+                .unwrap_or(budgets.len());
+            session.budget.clone_from(&shares[share].name);
+            shares[share].used += session.count;
+            if !seen.here {
+                continue;
+            }
+            shares[share].add(&session);
+            let state = session.state.clone().unwrap_or_else(|| "hidden".into());
+            *connections.states.entry(state).or_default() += session.count;
+            if !session.own {
+                connections.oldest_transaction_s =
+                    larger(connections.oldest_transaction_s, session.xact_s);
+                if session.state.as_deref() == Some("active") {
+                    let kind = session.wait_type.clone().unwrap_or_else(|| "CPU".into());
+                    let event = session.wait_event.clone().unwrap_or_default();
+                    *waits.entry((kind, event)).or_default() += session.count;
+                }
+            }
+            snapshot.sessions.push(session);
+        }
+        connections.budgets = shares;
+        snapshot.sessions.sort_by(|a, b| {
+            let rank = |s: &Session| (s.pid.is_none(), !s.idle_in_transaction());
+            let age = |s: &Session| s.xact_s.unwrap_or(-1.0);
+            rank(a)
+                .cmp(&rank(b))
+                .then(age(b).total_cmp(&age(a)))
+                .then(a.pid.cmp(&b.pid))
+                .then(a.application.cmp(&b.application))
+        });
+        snapshot.waits = waits
+            .into_iter()
+            .map(|((kind, event), sessions)| Wait {
+                kind,
+                event,
+                sessions,
+            })
+            .collect();
+        snapshot
+            .waits
+            .sort_by(|a, b| b.sessions.cmp(&a.sessions).then(a.kind.cmp(&b.kind)));
+        snapshot.blocked.clone_from(&self.blocked);
+        snapshot.taken_at = Some(self.now);
+    }
+
+    fn total(&self, which: impl Fn(&Seen) -> bool) -> u32 {
+        let of = self.sessions.iter().filter(|s| which(s));
+        of.map(|s| s.session.count).sum()
+    }
+}
+
+/// The budget of sessions that no rule names.
+pub const UNBUDGETED: &str = "unbudgeted";
+
+impl Budget {
+    fn add(&mut self, session: &Session) {
+        match session.state.as_deref() {
+            Some("idle") => self.idle += session.count,
+            Some(s) if s.starts_with("idle in transaction") => {
+                self.idle_in_transaction += session.count;
+            }
+            Some(_) => self.active += session.count,
+            None => {}
+        }
+        if !session.own {
+            self.oldest_transaction_s = larger(self.oldest_transaction_s, session.xact_s);
+        }
+    }
+}
+
+impl Seen {
+    fn decode(row: &Row, now: ServerTime) -> Result<Self, Fault> {
+        let pid = row.int("pid")?.map(|p| p as i32);
+        let alone = pid.is_some();
+        let age = |column: &str| Ok::<_, Fault>(since(now, row.time(column)?).filter(|_| alone));
+        let blockers = row.word("blockers")?;
+        Ok(Self {
+            here: row.flag("here")?.unwrap_or(false),
+            hidden: row.flag("hidden")?.unwrap_or(false),
+            query_start: row.time("query_start")?,
+            blockers: blockers
+                .trim_matches(['{', '}'])
+                .split(',')
+                .filter_map(|p| p.parse().ok())
+                .collect(),
+            session: Session {
+                pid,
+                backend_start: row.time("backend_start")?.filter(|_| alone),
+                count: row.count("n")? as u32,
+                application: row.word("app")?,
+                user: row.word("role")?,
+                database: row.word("db")?,
+                client: row.text("client")?,
+                state: row.text("state")?,
+                wait_type: row.text("wait_type")?,
+                wait_event: row.text("wait_event")?,
+                xact_s: age("xact_start")?,
+                query_s: age("query_start")?,
+                state_s: since(now, row.time("state_change")?),
+                xmin_age: row.int("xmin_age")?,
+                budget: String::new(),
+                task_rows: 0,
+                verb: row.text("verb")?,
+                own: row.flag("own")?.unwrap_or(false),
+            },
+        })
+    }
+}
+
+fn since(now: ServerTime, then: Option<ServerTime>) -> Option<f64> {
+    now.since(then?).map(|age| age.max(0.0))
+}
+
+fn larger(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    a.into_iter().chain(b).reduce(f64::max)
 }

@@ -1,7 +1,15 @@
-//! Leases: which have expired, who holds what.
+//! Leases: which have expired, who holds what, which task loses its workers again and again.
 
 use super::ServerTime;
+use super::tasks::TaskKey;
 use serde::{Deserialize, Serialize};
+
+pub mod poison;
+pub mod read;
+pub mod sessions;
+pub mod skew;
+
+pub use sessions::{Memory, match_sessions};
 
 /// A running task that is stuck: its lease has expired, or its system's own rule says so.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -78,4 +86,20 @@ pub struct Worker {
     pub session_state: Option<String>,
     /// Seconds for which a session that was once seen has been absent.
     pub absent_s: Option<f64>,
+}
+
+/// A task that lost worker after worker: attempts that ended without an outcome of the worker's own, because its
+/// lease ran out. Attempts lost in a minute in which at least 30 % of the workers vanished (a deploy) don't count.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Poison {
+    /// The task.
+    #[serde(flatten)]
+    pub key: TaskKey,
+    /// Attempts lost, at least two.
+    pub lost_attempts: u32,
+    /// Different workers that lost them.
+    pub workers: u32,
+    /// From the first loss to the last, in seconds.
+    pub over_s: f64,
 }

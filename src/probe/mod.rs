@@ -10,11 +10,14 @@ pub mod maintenance;
 pub mod queues;
 pub mod server;
 pub mod stages;
+pub mod statement;
 pub mod tasks;
 pub mod units;
+pub mod watch;
 
 use serde::{Deserialize, Serialize};
 pub use units::{Bound, Count, ServerTime, State, Usd};
+pub use watch::QueueProbes;
 
 /// Everything that one refresh knows. Parts whose probe failed or was not due keep their last value; `probes`
 /// tells their age.
@@ -38,6 +41,9 @@ pub struct Snapshot {
     pub maintenance: maintenance::Maintenance,
     /// Depth of every queue.
     pub queues: Vec<queues::Queue>,
+    /// Estimated numbers of finished tasks, by system.
+    #[serde(default)]
+    pub totals: Vec<queues::Totals>,
     /// Time spent per stage and queue, over the window.
     pub stages: Vec<stages::Stage>,
     /// Arrivals, finished and failed attempts by minute.
@@ -48,6 +54,12 @@ pub struct Snapshot {
     pub leases: Vec<leases::Lease>,
     /// Workers, and what they hold.
     pub workers: Vec<leases::Worker>,
+    /// Tasks that lost worker after worker.
+    #[serde(default)]
+    pub poison: Vec<leases::Poison>,
+    /// Rows that no sound queue holds.
+    #[serde(default)]
+    pub violations: Vec<queues::Violation>,
     /// Spend over the window; `None` where no queue records any.
     pub cost: Option<cost::Cost>,
     /// The tasks most in need of attention, and how many live tasks there are.

@@ -4,6 +4,10 @@ use super::{Count, State};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+pub mod depth;
+pub mod estimate;
+pub mod invariants;
+
 /// One queue of one system.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Queue {
@@ -52,6 +56,18 @@ pub struct Queue {
     pub notes: Vec<String>,
 }
 
+/// Finished tasks of a system over all time, from the planner's statistics; `other` counts native states that its
+/// profile does not know.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Profile.
+    pub system: String,
+    /// Schema.
+    pub schema: String,
+    /// By state; empty where there are no statistics.
+    pub states: BTreeMap<State, Count>,
+}
+
 /// Depth of one kind of task within a queue.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Kind {
@@ -80,4 +96,40 @@ impl Queue {
     pub fn n(&self, state: State) -> u64 {
         self.count(state).map_or(0, |c| c.count)
     }
+}
+
+/// Something that a sound queue never holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Invariant {
+    /// Running without a lease, in a system that gives leases.
+    RunsWithoutLease,
+    /// Running, but nobody's.
+    RunsWithoutOwner,
+    /// Running with no open attempt, in a system that records attempts.
+    RunsWithoutAttempt,
+    /// More than one attempt of a task is open.
+    ManyOpenAttempts,
+    /// More than one attempt of a task succeeded.
+    SucceededTwice,
+    /// Usage reported for a task that does not exist.
+    UsageWithoutTask,
+    /// Claimed before it was created.
+    ClaimedBeforeCreated,
+}
+
+/// Rows of a queue that break an invariant.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Violation {
+    /// Profile.
+    pub system: String,
+    /// Schema.
+    pub schema: String,
+    /// Which invariant.
+    pub rule: Invariant,
+    /// Ids of at most ten of the tasks, as text; call ids for usage without a task.
+    #[serde(default)]
+    pub ids: Vec<String>,
+    /// How many rows break it.
+    pub n: u64,
 }

@@ -1,7 +1,23 @@
 //! The server: version, role, limits.
 
-use super::ServerTime;
+use super::{ServerTime, Snapshot};
+use crate::connect::{Cells, Fault, Session, Target};
 use serde::{Deserialize, Serialize};
+
+/// Settings that an ordinary role may read, once a connection and then slowly.
+const SERVER: &str = "
+SELECT current_setting('server_version')::text AS version,
+       current_setting('server_version_num')::int8 AS version_num,
+       current_database()::text AS database,
+       current_user::text AS role,
+       pg_is_in_recovery() AS in_recovery,
+       extract(epoch FROM pg_postmaster_start_time())::float8 AS started_at,
+       pg_has_role(current_user, 'pg_read_all_stats', 'usage') AS sees_all,
+       current_setting('TimeZone')::text AS time_zone,
+       current_setting('max_connections')::int8 AS max,
+       (current_setting('superuser_reserved_connections')::int8
+         + coalesce(nullif(current_setting('reserved_connections', true), '')::int8, 0)) AS reserved,
+       extract(epoch FROM clock_timestamp())::float8 AS now";
 
 /// The server and how we reached it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -18,7 +34,7 @@ pub struct Server {
     pub user: String,
     /// A standby.
     pub in_recovery: bool,
-    /// Our session cannot write.
+    /// Nothing can be written: writes are not allowed, or it is a standby. (The polling session never can.)
     pub read_only: bool,
     /// `listen`, `polling`, or `off: reason`.
     pub push: String,
@@ -28,6 +44,45 @@ pub struct Server {
     pub sees_all: bool,
     /// Server's clock minus the local clock, in seconds; shown, never used.
     pub clock_skew_s: Option<f64>,
+    /// Processor cores of the server's machine; known only where that is this one (a socket or loopback).
+    #[serde(default)]
+    pub cores: Option<u32>,
     /// The server's `TimeZone` setting.
     pub time_zone: String,
+}
+
+impl Server {
+    /// Reads the server's settings; `max` and `reserved` go to the connections of the snapshot.
+    pub async fn read(db: &Session, target: &Target, snapshot: &mut Snapshot) -> Result<(), Fault> {
+        let rows = db.query(SERVER, &[]).await?;
+        let row = rows
+            .first()
+            .ok_or_else(|| Fault::own("the server returned no row"))?;
+        let local = chrono::Utc::now().timestamp_micros() as f64 / 1e6;
+        let version = row.word("version")?;
+        snapshot.server = Server {
+            version: version.split(' ').next().unwrap_or_default().to_string(),
+            version_num: row.int("version_num")?.unwrap_or(0) as i32,
+            database: row.word("database")?,
+            host: target.host.clone(),
+            cores: cores(target),
+            user: row.word("role")?,
+            in_recovery: row.flag("in_recovery")?.unwrap_or(false),
+            read_only: true,
+            push: std::mem::take(&mut snapshot.server.push),
+            started_at: row.time("started_at")?,
+            sees_all: row.flag("sees_all")?.unwrap_or(false),
+            clock_skew_s: row.time("now")?.map(|now| now.epoch() - local),
+            time_zone: row.word("time_zone")?,
+        };
+        snapshot.connections.max = row.count("max")? as u32;
+        snapshot.connections.reserved = row.count("reserved")? as u32;
+        Ok(())
+    }
+}
+
+/// Postgres does not tell how many cores it has; only for a server on this machine they can be counted.
+fn cores(target: &Target) -> Option<u32> {
+    let count = || std::thread::available_parallelism().ok();
+    target.local.then(count)?.map(|n| n.get() as u32)
 }

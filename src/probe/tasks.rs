@@ -3,6 +3,14 @@
 use super::{ServerTime, State, Usd};
 use serde::{Deserialize, Serialize};
 
+pub mod detail;
+pub mod list;
+pub mod redact;
+pub mod row;
+
+pub use detail::detail;
+pub use list::{Filter, query};
+
 /// The list behind the tasks pane.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TaskList {

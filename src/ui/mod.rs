@@ -12,6 +12,7 @@ mod header;
 pub mod layers;
 mod order;
 mod overview;
+pub mod plain;
 pub mod report;
 pub mod svg;
 pub mod table;

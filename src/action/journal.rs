@@ -1,0 +1,59 @@
+//! Who did what: one row per action, written in the action's own transaction.
+
+use super::{Fate, Plan};
+use crate::connect::{Fault, Session};
+use tokio_postgres::types::Type;
+
+/// Inserts the journal row into `table` (already quoted).
+pub(super) async fn write(
+    db: &Session,
+    table: &str,
+    plan: &Plan,
+    fates: &[Fate],
+) -> Result<(), Fault> {
+    let sql = format!(
+        "INSERT INTO {table} (action_id, who, from_host, action, ids, asked, changed, skipped, outcomes, reason) \
+         VALUES ($1, $2, $3, $4, $5, $6::int4, $7::int4, $8::int4, $9::text::jsonb, $10)"
+    );
+    let ids: Vec<&str> = plan.targets.iter().map(|t| t.key.id.as_str()).collect();
+    let asked = ids.len() as i32;
+    let changed = fates.iter().filter(|f| f.done()).count() as i32;
+    let outcomes: serde_json::Map<String, serde_json::Value> = fates
+        .iter()
+        .map(|f| (f.key.id.clone(), f.outcome.clone().into()))
+        .collect();
+    let outcomes = serde_json::Value::Object(outcomes).to_string();
+    db.write(
+        &sql,
+        &[
+            (&plan.action_id, Type::TEXT),
+            (&person(), Type::TEXT),
+            (&host(), Type::TEXT),
+            (&plan.verb.name(), Type::TEXT),
+            (&ids, Type::TEXT_ARRAY),
+            (&asked, Type::INT4),
+            (&changed, Type::INT4),
+            (&(asked - changed), Type::INT4),
+            (&outcomes, Type::TEXT),
+            (&plan.reason, Type::TEXT),
+        ],
+    )
+    .await?;
+    Ok(())
+}
+
+/// The person at the keyboard, as this machine knows them.
+fn person() -> String {
+    let uid = nix::unistd::getuid();
+    let user = nix::unistd::User::from_uid(uid).ok().flatten();
+    let login = std::env::var("SUDO_USER").ok().filter(|u| !u.is_empty());
+    login
+        .or(user.map(|u| u.name))
+        .unwrap_or_else(|| uid.to_string())
+}
+
+/// This machine's own name.
+fn host() -> Option<String> {
+    let name = nix::unistd::gethostname().ok()?;
+    Some(name.to_string_lossy().into_owned())
+}

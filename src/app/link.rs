@@ -1,0 +1,129 @@
+//! What the feed says: data that arrives, a connection that is lost and found.
+
+use super::state::{App, Link, Tone};
+use super::update::Effect;
+use crate::feed::News;
+use crate::findings::{Finding, Report, Severity};
+use crate::probe::Snapshot;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Samples of waits that are kept: an hour at one a second.
+const WAIT_SAMPLES: usize = 3600;
+
+impl App {
+    pub(super) fn news(&mut self, news: News) -> Vec<Effect> {
+        match news {
+            News::Connecting(why) => {
+                self.link = Link::Connecting(why);
+                vec![]
+            }
+            News::Refused(why) => vec![Effect::Fail(why)],
+            News::Snapshot(snapshot, report) => {
+                self.take(snapshot, report);
+                vec![]
+            }
+            News::Lost { reason, retry_in } => {
+                let retry_at = self.now + retry_in;
+                let since = match self.link {
+                    Link::Lost { since, .. } => since,
+                    _ => {
+                        self.note(Tone::Error, format!("connection lost: {reason}"));
+                        self.now
+                    }
+                };
+                self.link = Link::Lost {
+                    reason,
+                    since,
+                    retry_at,
+                };
+                vec![]
+            }
+            News::Detail(row, detail) => {
+                self.details.insert(row, detail);
+                vec![]
+            }
+            News::Outcome(outcome) => self.outcome(&outcome),
+        }
+    }
+
+    fn take(&mut self, snapshot: Arc<Snapshot>, report: Arc<Report>) {
+        let lost = match self.link {
+            Link::Lost { since, .. } => Some(since),
+            _ => None,
+        };
+        self.link = Link::Live;
+        self.arrived = self.now;
+        self.sample_waits(&snapshot);
+        self.snapshot = Some(snapshot);
+        let before = std::mem::replace(&mut self.report, report);
+        if let Some(since) = lost {
+            let away = self.now - since;
+            self.toast(Tone::Info, format!("connected again after {away:.0}s"));
+        }
+        self.note_changes(&before);
+        self.drop_vanished_marks();
+    }
+
+    /// Logs findings that came, rose or went.
+    fn note_changes(&mut self, before: &Report) {
+        let report = self.report.clone();
+        let known = |list: &[Finding], f: &Finding| {
+            list.iter()
+                .any(|o| o.rule == f.rule && o.severity == f.severity)
+        };
+        for f in &report.findings {
+            if f.explained_by.is_none() && !known(&before.findings, f) {
+                let tone = match f.severity {
+                    Severity::Info => Tone::Info,
+                    Severity::Warning => Tone::Warning,
+                    Severity::Critical => Tone::Error,
+                };
+                self.note(tone, format!("{}: {}", f.rule, f.sentence));
+            }
+        }
+        let rules = |r: &Report| -> BTreeSet<String> {
+            r.findings.iter().map(|f| f.rule.clone()).collect()
+        };
+        for rule in rules(before).difference(&rules(&report)) {
+            self.note(Tone::Info, format!("{rule}: over"));
+        }
+    }
+
+    fn sample_waits(&mut self, snapshot: &Snapshot) {
+        let mut sample = [0u16; 4];
+        for wait in &snapshot.waits {
+            let at = match wait.kind.as_str() {
+                "CPU" => 0,
+                "Lock" => 1,
+                "IO" => 2,
+                _ => 3,
+            };
+            sample[at] = sample[at].saturating_add(wait.sessions.min(u32::from(u16::MAX)) as u16);
+        }
+        self.wait_samples.push_back(sample);
+        if self.wait_samples.len() > WAIT_SAMPLES {
+            self.wait_samples.pop_front();
+        }
+    }
+
+    fn drop_vanished_marks(&mut self) {
+        if self.marks.is_empty() || self.held.is_some() {
+            return;
+        }
+        let Some(snapshot) = &self.snapshot else {
+            return;
+        };
+        let here: BTreeSet<_> = snapshot.tasks.rows.iter().map(|t| &t.key).collect();
+        let before = self.marks.len();
+        self.marks.retain(|key| here.contains(key));
+        let gone = before - self.marks.len();
+        if gone > 0 {
+            let tasks = if gone == 1 { "task" } else { "tasks" };
+            self.toast(
+                Tone::Info,
+                format!("{gone} marked {tasks} left the list and lost the mark"),
+            );
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! What happens next: one message in, state changed, effects out.
+
+use super::row::RowId;
+use super::state::{App, Layer, PaneId, Tone};
+use crate::action::{Plan, Verb};
+use crate::feed::News;
+use crate::keys::{self, Action};
+use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, MouseEventKind};
+use tui_input::backend::crossterm::EventHandler;
+
+/// Something that happened.
+#[derive(Clone, Debug)]
+pub enum Msg {
+    /// Time passed.
+    Tick,
+    /// The terminal says something.
+    Terminal(Event),
+    /// The feed says something.
+    Feed(News),
+    /// A file was written, or could not be.
+    Saved(Result<String, String>),
+}
+
+/// Something to be done outside.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Poll now.
+    Poll,
+    /// Poll so often, in seconds.
+    Interval(f64),
+    /// Fetch details of a row.
+    Fetch(RowId),
+    /// Carry out a plan.
+    Act(Box<Plan>),
+    /// Send to the terminal's clipboard.
+    Copy(String),
+    /// Write the incident report to a file and to the clipboard.
+    Report,
+    /// Write a picture of the screen and the snapshot.
+    Picture,
+    /// Paint everything anew.
+    Repaint,
+    /// Stop until the shell brings us back.
+    Suspend,
+    /// End with exit code 2 and this sentence.
+    Fail(String),
+    /// End.
+    Quit,
+}
+
+/// Intervals that `+` and `-` go through, in seconds.
+const INTERVALS: [f64; 8] = [0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0];
+
+impl App {
+    /// Takes a message that arrived at local time `now` (seconds) and says what to do outside.
+    pub fn update(&mut self, now: f64, msg: Msg) -> Vec<Effect> {
+        self.now = now;
+        self.expire_toasts();
+        match msg {
+            Msg::Tick => vec![],
+            Msg::Feed(news) => self.news(news),
+            Msg::Saved(Ok(text)) => {
+                self.toast(Tone::Info, text);
+                vec![]
+            }
+            Msg::Saved(Err(text)) => {
+                self.toast(Tone::Error, text);
+                vec![]
+            }
+            Msg::Terminal(Event::Resize(columns, rows)) => {
+                self.size = (columns, rows);
+                vec![]
+            }
+            Msg::Terminal(Event::Paste(text)) => {
+                self.paste(&text);
+                vec![]
+            }
+            Msg::Terminal(Event::Mouse(mouse)) => {
+                match mouse.kind {
+                    MouseEventKind::ScrollDown => self.scroll(Action::Down),
+                    MouseEventKind::ScrollUp => self.scroll(Action::Up),
+                    _ => {}
+                }
+                vec![]
+            }
+            Msg::Terminal(Event::Key(key)) if key.kind != KeyEventKind::Release => self.key(key),
+            Msg::Terminal(_) => vec![],
+        }
+    }
+
+    fn scroll(&mut self, action: Action) {
+        for _ in 0..3 {
+            if !self.scroll_layer(action) {
+                self.move_cursor(action);
+            }
+        }
+    }
+
+    fn key(&mut self, key: KeyEvent) -> Vec<Effect> {
+        self.acknowledge_toasts();
+        let action = keys::action(&key);
+        if matches!(self.layers.last(), Some(Layer::Confirm(_))) {
+            return self.dialog_key(key, action);
+        }
+        if self.editing_filter {
+            return self.filter_key(key, action);
+        }
+        match action {
+            Some(Action::Suspend) => vec![Effect::Suspend],
+            Some(action) if self.scroll_layer(action) => vec![],
+            Some(action) => self.act(action),
+            None => vec![],
+        }
+    }
+
+    /// Help and details scroll; true when the key was theirs.
+    fn scroll_layer(&mut self, action: Action) -> bool {
+        let page = crate::ui::page_height(self);
+        let scroll = match self.layers.last_mut() {
+            Some(Layer::Help { scroll } | Layer::Detail { scroll, .. }) => scroll,
+            Some(Layer::Confirm(_)) => return true,
+            None => return false,
+        };
+        *scroll = match action {
+            Action::Down => scroll.saturating_add(1),
+            Action::Up => scroll.saturating_sub(1),
+            Action::PageDown => scroll.saturating_add(page),
+            Action::PageUp => scroll.saturating_sub(page),
+            Action::Top => 0,
+            Action::Bottom => u16::MAX,
+            _ => return false,
+        };
+        let limit = crate::ui::max_scroll(self);
+        if let Some(Layer::Help { scroll } | Layer::Detail { scroll, .. }) = self.layers.last_mut()
+        {
+            *scroll = (*scroll).min(limit);
+        }
+        true
+    }
+
+    fn filter_key(&mut self, key: KeyEvent, action: Option<Action>) -> Vec<Effect> {
+        match key.code {
+            KeyCode::Enter | KeyCode::Down | KeyCode::Up => self.editing_filter = false,
+            KeyCode::Esc => {
+                self.editing_filter = false;
+                self.view_mut(self.focus).filter.reset();
+            }
+            _ if key.code == KeyCode::Char('c') && action == Some(Action::Quit) => {
+                self.editing_filter = false;
+            }
+            _ => {
+                let view = self.view_mut(self.focus);
+                view.filter.handle_event(&Event::Key(key));
+            }
+        }
+        vec![]
+    }
+
+    fn paste(&mut self, text: &str) {
+        let text: String = crate::text::clean(text).chars().take(200).collect();
+        let field = match self.layers.last_mut() {
+            Some(Layer::Confirm(dialog)) if !dialog.busy => &mut dialog.input,
+            None if self.editing_filter => &mut self.views.entry(self.focus).or_default().filter,
+            _ => return,
+        };
+        for c in text.chars() {
+            field.handle(tui_input::InputRequest::InsertChar(c));
+        }
+    }
+
+    /// What a key means outside text fields.
+    pub fn act(&mut self, action: Action) -> Vec<Effect> {
+        match action {
+            Action::Pane(n) => {
+                if let Some(pane) = PaneId::ALL.get(usize::from(n).saturating_sub(1)) {
+                    self.layers.clear();
+                    self.focus = *pane;
+                    self.zoom = Some(*pane);
+                }
+            }
+            Action::Overview => {
+                self.layers.clear();
+                self.zoom = None;
+            }
+            Action::NextPane => self.cycle(1),
+            Action::PreviousPane => self.cycle(PaneId::ALL.len() - 1),
+            Action::Zoom => {
+                self.zoom = match self.zoom {
+                    Some(_) => None,
+                    None => Some(self.focus),
+                };
+            }
+            Action::Down
+            | Action::Up
+            | Action::Top
+            | Action::Bottom
+            | Action::PageDown
+            | Action::PageUp => self.move_cursor(action),
+            Action::Open => return self.open(),
+            Action::Back => self.back(),
+            Action::Sort => self.sort(),
+            Action::Reverse => {
+                let view = self.view_mut(self.focus);
+                view.reverse = !view.reverse;
+                view.order_until = 0.0;
+            }
+            Action::Filter => {
+                self.layers.clear();
+                self.editing_filter = true;
+            }
+            Action::Mark => self.mark(),
+            Action::MarkAll => self.mark_all(),
+            Action::Hold => self.hold(),
+            Action::Refresh => return vec![Effect::Poll],
+            Action::Faster => return self.change_interval(false),
+            Action::Slower => return self.change_interval(true),
+            Action::TasksOf => match self.row_in_hand() {
+                Some(row) => self.tasks_of(row),
+                None => self.toast(Tone::Info, "no row is selected"),
+            },
+            Action::Blocker => match self.row_in_hand() {
+                Some(row) => self.blocker_of(row),
+                None => self.toast(Tone::Info, "no row is selected"),
+            },
+            Action::Report => return vec![Effect::Report],
+            Action::Picture => return vec![Effect::Picture],
+            Action::Copy => return self.copy(),
+            Action::Requeue => self.ask(Verb::Requeue),
+            Action::Cancel => self.ask(Verb::Cancel),
+            Action::Log => {
+                self.layers.clear();
+                self.focus = PaneId::Findings;
+                self.zoom = Some(PaneId::Findings);
+            }
+            Action::Repaint => return vec![Effect::Repaint],
+            Action::Help => match self.layers.last() {
+                Some(Layer::Help { .. }) => {
+                    self.layers.pop();
+                }
+                _ => self.layers.push(Layer::Help { scroll: 0 }),
+            },
+            Action::Suspend => return vec![Effect::Suspend],
+            Action::Quit => {
+                if self.layers.pop().is_none() {
+                    return vec![Effect::Quit];
+                }
+            }
+        }
+        vec![]
+    }
+
+    /// The row an action is about: that of the open detail, else the one under the cursor.
+    pub(super) fn row_in_hand(&self) -> Option<RowId> {
+        match self.layers.last() {
+            Some(Layer::Detail { row, .. }) => Some(row.clone()),
+            _ => self.cursor_row(),
+        }
+    }
+
+    fn cycle(&mut self, by: usize) {
+        let at = PaneId::ALL.iter().position(|p| *p == self.focus);
+        self.focus = PaneId::ALL[(at.unwrap_or(0) + by) % PaneId::ALL.len()];
+        if self.zoom.is_some() {
+            self.zoom = Some(self.focus);
+        }
+    }
+
+    fn open(&mut self) -> Vec<Effect> {
+        if matches!(self.layers.last(), Some(Layer::Detail { .. })) {
+            return vec![];
+        }
+        let Some(row) = self.cursor_row() else {
+            self.toast(Tone::Info, "no row is selected");
+            return vec![];
+        };
+        self.layers.push(Layer::Detail {
+            row: row.clone(),
+            scroll: 0,
+        });
+        match row {
+            RowId::Task(_) | RowId::Session { .. } => {
+                self.details.clear();
+                vec![Effect::Fetch(row)]
+            }
+            _ => vec![],
+        }
+    }
+
+    fn back(&mut self) {
+        if self.layers.pop().is_some() {
+            return;
+        }
+        if !self.marks.is_empty() {
+            self.marks.clear();
+            return;
+        }
+        let view = self.view_mut(self.focus);
+        if !view.filter.value().is_empty() || view.of.is_some() {
+            view.filter.reset();
+            view.of = None;
+            return;
+        }
+        self.zoom = None;
+    }
+
+    fn sort(&mut self) {
+        let columns = crate::panes::pane(self.focus).columns.len();
+        let view = self.view_mut(self.focus);
+        view.sort = match view.sort {
+            None if columns > 0 => Some(0),
+            Some(at) if at + 1 < columns => Some(at + 1),
+            _ => None,
+        };
+        view.order_until = 0.0;
+    }
+
+    fn mark(&mut self) {
+        match self.cursor_row() {
+            Some(RowId::Task(key)) => {
+                if !self.marks.remove(&key) {
+                    self.marks.insert(key);
+                }
+                self.move_cursor(Action::Down);
+            }
+            _ => self.toast(Tone::Info, "only tasks can be marked: press 6"),
+        }
+    }
+
+    fn mark_all(&mut self) {
+        let rows = crate::ui::table::visible(self, self.focus);
+        let tasks: Vec<_> = rows
+            .into_iter()
+            .filter_map(|row| match row {
+                RowId::Task(key) => Some(key),
+                _ => None,
+            })
+            .collect();
+        if tasks.is_empty() {
+            self.toast(Tone::Info, "only tasks can be marked: press 6");
+        } else if tasks.iter().all(|key| self.marks.contains(key)) {
+            for key in &tasks {
+                self.marks.remove(key);
+            }
+        } else {
+            self.marks.extend(tasks);
+        }
+    }
+
+    fn hold(&mut self) {
+        self.held = match (self.held.take(), &self.snapshot) {
+            (None, Some(snapshot)) => Some((snapshot.clone(), self.report.clone())),
+            _ => None,
+        };
+    }
+
+    fn change_interval(&mut self, slower: bool) -> Vec<Effect> {
+        let next = if slower {
+            INTERVALS.iter().find(|i| **i > self.interval)
+        } else {
+            INTERVALS.iter().rev().find(|i| **i < self.interval)
+        };
+        if let Some(next) = next {
+            self.interval = *next;
+        }
+        self.toast(Tone::Info, format!("polling every {}s", self.interval));
+        vec![Effect::Interval(self.interval)]
+    }
+
+    fn copy(&mut self) -> Vec<Effect> {
+        let text = if self.focus == PaneId::Tasks && !self.marks.is_empty() {
+            let ids: Vec<_> = self.marks.iter().map(|k| k.id.as_str()).collect();
+            ids.join("\n")
+        } else {
+            match self.row_in_hand() {
+                Some(row) => row.short(),
+                None => return vec![],
+            }
+        };
+        self.toast(Tone::Info, "sent to the terminal's clipboard");
+        vec![Effect::Copy(crate::text::clean_lines(&text).join("\n"))]
+    }
+}

@@ -1,0 +1,208 @@
+//! The command line. Its doc comments are `--help`.
+
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+/// top for job queues that live in Postgres: the queue and the database under it on one screen
+#[derive(Parser, Debug)]
+#[command(
+    version,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "Exit codes: 0 fine, 1 error, 2 usage or no connection, 3 --check found something critical."
+)]
+pub struct Cli {
+    /// What to do instead of watching
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// How to watch
+    #[command(flatten)]
+    pub watch: Watch,
+}
+
+/// Where to connect, and where the settings are.
+#[derive(Args, Debug, Clone, Default)]
+pub struct Place {
+    /// postgres://USER@HOST:PORT/DATABASE or key=value pairs; what is missing comes from PGHOST, PGPORT,
+    /// PGDATABASE, PGUSER and PGPASSWORD
+    #[arg(value_name = "URL")]
+    pub url: Option<String>,
+    /// Configuration file; by default jobtop/config.toml in the user's configuration directory
+    #[arg(long, value_name = "FILE", env = "JOBTOP_CONFIG")]
+    pub config: Option<PathBuf>,
+}
+
+/// Flags of the screen.
+#[derive(Args, Debug, Clone, Default)]
+pub struct Look {
+    /// Seconds between refreshes, 0.5 to 60
+    #[arg(long, value_name = "SECONDS", env = "JOBTOP_INTERVAL")]
+    pub interval: Option<f64>,
+    /// Colours: auto, 16, 256, true or none
+    #[arg(long, value_name = "HOW")]
+    pub color: Option<String>,
+    /// Draw with ASCII only
+    #[arg(long)]
+    pub ascii: bool,
+    /// Let the mouse scroll (the terminal's own selection then needs Shift)
+    #[arg(long)]
+    pub mouse: bool,
+}
+
+/// Flags of watching.
+#[derive(Args, Debug, Clone, Default)]
+pub struct Watch {
+    /// Where
+    #[command(flatten)]
+    pub place: Place,
+    /// The screen
+    #[command(flatten)]
+    pub look: Look,
+    /// Allow requeue and cancel; without it the database session is read-only
+    #[arg(long)]
+    pub allow_writes: bool,
+    /// Print one snapshot as tables and exit
+    #[arg(long)]
+    pub once: bool,
+    /// With --once: as JSON
+    #[arg(long, requires = "once")]
+    pub json: bool,
+    /// Print what is wrong, and exit with 3 when a finding is critical
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// What to do instead of watching.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Watch a private Postgres with simulated agents and an incident; nothing is left behind
+    Demo(Demo),
+    /// List tasks
+    Tasks(Tasks),
+    /// Install or upgrade the reference queue (schema agent_queue)
+    Migrate(Migrate),
+    /// Fill a dev database's reference queue with fixture data
+    Seed(Seed),
+    /// Run the simulated agents on a dev database's reference queue until stopped
+    Work(Work),
+    /// Print the effective settings as a configuration file
+    Config(Watch),
+}
+
+/// Flags of `jobtop demo`.
+#[derive(Args, Debug)]
+pub struct Demo {
+    /// calm, incident, or one act of it by name
+    #[arg(long, default_value = "incident", value_name = "NAME")]
+    pub scenario: String,
+    /// List the scenarios and exit
+    #[arg(long)]
+    pub list: bool,
+    /// Fixture data are the same for the same number
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Directory with initdb and postgres; found by itself where possible
+    #[arg(long, value_name = "DIR", env = "JOBTOP_PG_BINDIR")]
+    pub pg_bindir: Option<PathBuf>,
+    /// Run without a screen and print where to connect, until stopped
+    #[arg(long)]
+    pub headless: bool,
+    /// Configuration file for the screen
+    #[arg(long, value_name = "FILE", env = "JOBTOP_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// The screen
+    #[command(flatten)]
+    pub look: Look,
+}
+
+/// Flags of `jobtop tasks`.
+#[derive(Args, Debug)]
+pub struct Tasks {
+    /// Where
+    #[command(flatten)]
+    pub place: Place,
+    /// Only this state: ready, running, scheduled, retryable, succeeded, failed, cancelled or other
+    #[arg(long)]
+    pub state: Option<String>,
+    /// Only this queue
+    #[arg(long)]
+    pub queue: Option<String>,
+    /// At most so many
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub limit: u32,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Flags of `jobtop migrate`.
+#[derive(Args, Debug)]
+pub struct Migrate {
+    /// Where
+    #[command(flatten)]
+    pub place: Place,
+    /// Schema of the reference queue
+    #[arg(long, default_value = "agent_queue", value_name = "NAME")]
+    pub schema: String,
+    /// Install the optional trigger that announces changes (jobtop then refreshes sooner)
+    #[arg(long, conflicts_with = "remove_notify")]
+    pub with_notify: bool,
+    /// Remove that trigger
+    #[arg(long)]
+    pub remove_notify: bool,
+}
+
+/// Flags of `jobtop seed`.
+#[derive(Args, Debug)]
+pub struct Seed {
+    /// Where
+    #[command(flatten)]
+    pub place: Place,
+    /// Schema of the reference queue
+    #[arg(long, default_value = "agent_queue", value_name = "NAME")]
+    pub schema: String,
+    /// Fixture data are the same for the same number
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Even if the queue has tasks already
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Flags of `jobtop work`.
+#[derive(Args, Debug)]
+pub struct Work {
+    /// Where
+    #[command(flatten)]
+    pub place: Place,
+    /// Schema of the reference queue
+    #[arg(long, default_value = "agent_queue", value_name = "NAME")]
+    pub schema: String,
+    /// Chance is the same for the same number
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Simulated agents
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=200))]
+    pub agents: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_url_is_not_a_command() {
+        let cli =
+            Cli::try_parse_from(["jobtop", "postgres://h/d", "--once", "--json"]).expect("parses");
+        assert!(cli.command.is_none() && cli.watch.json);
+        let cli = Cli::try_parse_from(["jobtop", "tasks", "postgres://h/d"]).expect("parses");
+        assert!(matches!(cli.command, Some(Command::Tasks(_))));
+        assert!(Cli::try_parse_from(["jobtop", "--json"]).is_err());
+    }
+}

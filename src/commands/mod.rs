@@ -1,0 +1,257 @@
+//! What each command does, and how it ends.
+
+/// Turns an early exit into the result that commands return.
+macro_rules! or_exit {
+    ($result:expr) => {
+        match $result {
+            Ok(value) => value,
+            Err(exit) => return Ok(exit),
+        }
+    };
+}
+
+mod demo;
+
+use crate::cli::{Cli, Command, Look, Migrate, Place, Tasks, Watch};
+use crate::config::Config;
+use crate::connect::Target;
+use crate::once::{self, Refused};
+use crate::probe::tasks::Filter;
+use crate::run::{self, Ended};
+use crate::term;
+use crate::ui::plain;
+use anyhow::{Context, Result};
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+/// How the program ends.
+#[derive(Debug)]
+pub enum Exit {
+    /// 0.
+    Fine,
+    /// 1.
+    Error(String),
+    /// 2: usage, or no connection.
+    Usage(String),
+    /// 3: `--check` found something critical.
+    Critical,
+    /// 143, after SIGTERM or SIGINT.
+    Signal,
+    /// 129, after the terminal went: nobody can read anything.
+    HangUp,
+}
+
+impl Exit {
+    /// The exit code.
+    pub fn code(&self) -> u8 {
+        match self {
+            Exit::Fine => 0,
+            Exit::Error(_) => 1,
+            Exit::Usage(_) => 2,
+            Exit::Critical => 3,
+            Exit::Signal => 143,
+            Exit::HangUp => 129,
+        }
+    }
+
+    /// What to say on stderr.
+    pub fn sentence(&self) -> Option<String> {
+        match self {
+            Exit::Error(text) | Exit::Usage(text) => Some(crate::text::clean(text)),
+            Exit::Signal => Some("stopped by a signal".into()),
+            Exit::Fine | Exit::Critical | Exit::HangUp => None,
+        }
+    }
+
+    fn of(ended: Ended) -> Self {
+        match ended {
+            Ended::Quit => Exit::Fine,
+            Ended::Refused(why) => Exit::Usage(why),
+            Ended::Signal => Exit::Signal,
+            Ended::HangUp => Exit::HangUp,
+        }
+    }
+}
+
+/// Runs a command to its end.
+pub fn run(cli: Cli) -> Exit {
+    term::install_panic_hook();
+    let result = match cli.command {
+        None => watch(&cli.watch),
+        Some(Command::Demo(args)) => demo::demo(&args),
+        Some(Command::Seed(args)) => demo::seed(&args),
+        Some(Command::Work(args)) => demo::work(&args),
+        Some(Command::Tasks(args)) => tasks(&args),
+        Some(Command::Migrate(args)) => migrate(&args),
+        Some(Command::Config(args)) => print_config(&args),
+    };
+    match result {
+        Ok(exit) => exit,
+        Err(error) if error.is::<Refused>() => Exit::Usage(format!("{error:#}")),
+        Err(error) => Exit::Error(format!("{error:#}")),
+    }
+}
+
+/// One thread for keys and drawing, one for the feed: a slow query must not hold up a key.
+pub fn runtime(threads: usize) -> Result<tokio::runtime::Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(threads).enable_all();
+    builder.build().context("cannot start the runtime")
+}
+
+/// The effective settings.
+pub fn config(file: Option<&Path>, look: &Look, allow_writes: bool) -> Result<Config, Exit> {
+    let usage = |e: anyhow::Error| Exit::Usage(format!("{e:#}"));
+    let mut config = Config::load(file).map_err(usage)?;
+    if let Some(interval) = look.interval {
+        config.interval = interval;
+    }
+    if let Some(color) = &look.color {
+        config.color.clone_from(color);
+    }
+    config.ascii |= look.ascii;
+    config.mouse |= look.mouse;
+    config.allow_writes |= allow_writes;
+    config.check().map_err(usage)?;
+    Ok(config)
+}
+
+fn target(place: &Place) -> Result<Target, Exit> {
+    Target::parse(place.url.as_deref()).map_err(|e| Exit::Usage(format!("{e:#}")))
+}
+
+fn watch(args: &Watch) -> Result<Exit> {
+    let file = args.place.config.as_deref();
+    let config = Arc::new(or_exit!(config(file, &args.look, args.allow_writes)));
+    let target = or_exit!(target(&args.place));
+    if args.once || args.check {
+        return once(args, &target, &config);
+    }
+    or_exit!(can_draw());
+    let ended = runtime(1)?.block_on(run::monitor(target, config))?;
+    Ok(Exit::of(ended))
+}
+
+/// Is there a terminal that can draw?
+pub fn can_draw() -> Result<(), Exit> {
+    let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    if !terminal || std::env::var("TERM").is_ok_and(|t| t == "dumb") {
+        return Err(Exit::Usage(
+            "this terminal cannot draw: use --once for tables or --once --json".into(),
+        ));
+    }
+    Ok(())
+}
+
+fn once(args: &Watch, target: &Target, config: &Arc<Config>) -> Result<Exit> {
+    let (snapshot, report) = runtime(1)?.block_on(once::snapshot(target, config))?;
+    let critical = once::critical(&report);
+    let text = if args.json {
+        once::json(&snapshot, &report)? + "\n"
+    } else if args.once {
+        plain::tables(snapshot, report, config.clone(), &run::theme(config))
+    } else {
+        once::findings(&report)
+    };
+    print(&text)?;
+    Ok(if args.check && critical {
+        Exit::Critical
+    } else {
+        Exit::Fine
+    })
+}
+
+fn tasks(args: &Tasks) -> Result<Exit> {
+    let file = args.place.config.as_deref();
+    let config = Arc::new(or_exit!(config(file, &Look::default(), false)));
+    let target = or_exit!(target(&args.place));
+    let state = match args.state.as_deref() {
+        None => None,
+        Some(name) => match crate::probe::State::ALL.iter().find(|s| s.name() == name) {
+            Some(state) => Some(*state),
+            None => {
+                let names = crate::probe::State::ALL.map(|s| s.name()).join(", ");
+                return Ok(Exit::Usage(format!(
+                    "{name:?} is no state: give one of {names}"
+                )));
+            }
+        },
+    };
+    let filter = Filter {
+        state,
+        queue: args.queue.clone(),
+        limit: args.limit,
+    };
+    let snapshot = runtime(1)?.block_on(async { once::tasks(&target, &config, &filter).await })?;
+    let text = if args.json {
+        serde_json::to_string_pretty(&snapshot.tasks.rows)? + "\n"
+    } else {
+        plain::tasks(snapshot, config.clone(), &run::theme(&config))
+    };
+    print(&text)?;
+    Ok(Exit::Fine)
+}
+
+fn migrate(args: &Migrate) -> Result<Exit> {
+    use crate::migrate::{NotifyChange, apply};
+    let target = or_exit!(target(&args.place));
+    let change = match (args.with_notify, args.remove_notify) {
+        (true, _) => NotifyChange::Install,
+        (_, true) => NotifyChange::Remove,
+        _ => NotifyChange::Keep,
+    };
+    let report = runtime(1)?.block_on(async {
+        let mut client = plain_client(&target).await?;
+        apply(&mut client, &args.schema, change).await
+    })?;
+    let mut text = String::new();
+    for file in &report.applied {
+        text.push_str(&format!("applied {file}\n"));
+    }
+    if report.applied.is_empty() {
+        text.push_str("nothing to apply\n");
+    }
+    text.push_str(&format!(
+        "schema {}: change trigger {}\n",
+        report.schema,
+        if report.notify {
+            "installed"
+        } else {
+            "not installed"
+        }
+    ));
+    print(&text)?;
+    for warning in &report.warnings {
+        let _ = writeln!(std::io::stderr(), "jobtop: {warning}");
+    }
+    Ok(Exit::Fine)
+}
+
+/// A client with the server's own defaults, for work that is not monitoring.
+async fn plain_client(target: &Target) -> Result<tokio_postgres::Client> {
+    let mut config = target.config.clone();
+    config.application_name("jobtop");
+    let connected = config.connect(tokio_postgres::NoTls).await;
+    let (client, connection) = connected.map_err(|e| Refused::new(&target.host, e.into()))?;
+    tokio::spawn(async move {
+        // the client hears of a lost connection by itself
+        let _ = connection.await;
+    });
+    Ok(client)
+}
+
+fn print_config(args: &Watch) -> Result<Exit> {
+    let file = args.place.config.as_deref();
+    let config = or_exit!(config(file, &args.look, args.allow_writes));
+    print(&config.to_toml()?)?;
+    Ok(Exit::Fine)
+}
+
+/// A closed pipe (`| head`) is no error.
+fn print(text: &str) -> Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("cannot write to stdout"),
+    }
+}

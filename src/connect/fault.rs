@@ -1,0 +1,74 @@
+//! What went wrong with the server, in one sentence. tokio-postgres prints only "db error".
+
+use std::error::Error as _;
+use std::fmt;
+
+/// A failure of a connection or a statement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// SQLSTATE, where the server sent one.
+    pub code: Option<String>,
+    /// The server's or the system's words.
+    pub message: String,
+    /// The session is gone.
+    pub closed: bool,
+}
+
+impl Fault {
+    /// A failure of our own making, without SQLSTATE.
+    pub fn own(message: impl Into<String>) -> Self {
+        Self {
+            code: None,
+            message: message.into(),
+            closed: false,
+        }
+    }
+
+    /// Does the SQLSTATE start like this?
+    pub fn is(&self, code: &str) -> bool {
+        self.code.as_deref().is_some_and(|c| c.starts_with(code))
+    }
+
+    /// No free connection slot: trying often would only make it worse.
+    pub fn no_slot(&self) -> bool {
+        self.is("53300")
+    }
+
+    /// The server is starting, stopping or recovering: worth waiting for.
+    pub fn not_ready(&self) -> bool {
+        self.is("57P")
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = crate::text::clean(&self.message);
+        match self.code.as_deref() {
+            Some(code) => write!(f, "{text} ({code})"),
+            None => f.write_str(&text),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}
+
+impl From<tokio_postgres::Error> for Fault {
+    fn from(error: tokio_postgres::Error) -> Self {
+        if let Some(db) = error.as_db_error() {
+            return Self {
+                code: Some(db.code().code().to_string()),
+                message: db.message().to_string(),
+                closed: error.is_closed() || db.severity() == "FATAL" || db.severity() == "PANIC",
+            };
+        }
+        let mut message = error.to_string();
+        if let Some(source) = error.source() {
+            message = source.to_string();
+        }
+        Self {
+            code: None,
+            message,
+            closed: error.is_closed() || error.source().is_some_and(|s| s.is::<std::io::Error>()),
+        }
+    }
+}

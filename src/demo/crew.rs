@@ -1,0 +1,201 @@
+//! Everybody who is connected to one database, from the start of the scenario to the end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc::unbounded_channel;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::agents::{self, Shop};
+use super::calls::{Calls, quoted};
+use super::catalog::{QUEUES, WORKERS};
+use super::houses;
+use super::link::{Link, seconds};
+use super::office;
+use super::roles::Logins;
+use super::scenario::{self, Scenario};
+use super::stage::Stage;
+use super::world::{Deeds, World};
+use crate::connect::Target;
+
+/// How many of whom.
+#[derive(Clone, Debug)]
+pub struct Cast {
+    /// Workers of the reference queue.
+    pub agents: usize,
+    /// Application servers that enqueue.
+    pub enqueuers: usize,
+    /// Importers of batches.
+    pub importers: usize,
+    /// Spare connections of the application's pool.
+    pub pool: usize,
+    /// People at psql.
+    pub people: usize,
+    /// Workers of each of the other two queues.
+    pub house_workers: usize,
+}
+
+impl Cast {
+    /// The demo's: 37 connections on a calm day.
+    pub fn demo() -> Self {
+        Self {
+            agents: WORKERS.len(),
+            enqueuers: 3,
+            importers: 2,
+            pool: 6,
+            people: 2,
+            house_workers: 3,
+        }
+    }
+
+    /// Workers and those who enqueue: on somebody's own database.
+    pub fn work(agents: usize) -> Self {
+        Self {
+            agents,
+            enqueuers: 2,
+            importers: 0,
+            pool: 0,
+            people: 0,
+            house_workers: 0,
+        }
+    }
+}
+
+/// The simulated clients, at work.
+pub struct Crew {
+    world: Arc<World>,
+    clients: JoinSet<()>,
+}
+
+impl Crew {
+    /// Starts them. `progress`: the demo's own tables beside the queue are there.
+    pub fn start(
+        logins: &Logins,
+        schema: &str,
+        cast: &Cast,
+        scenario: Scenario,
+        seed: u64,
+        progress: bool,
+    ) -> Self {
+        let world = World::new(seed);
+        let (bills, mail) = unbounded_channel();
+        let shop = Arc::new(Shop {
+            world: world.clone(),
+            calls: Calls::new(schema),
+            target: logins.agents.clone(),
+            bills,
+            progress,
+        });
+        let mut clients = JoinSet::new();
+        for at in 0..cast.agents {
+            let queues = match WORKERS.get(at) {
+                Some(queues) if cast.agents == WORKERS.len() => queues.to_vec(),
+                _ => QUEUES.to_vec(),
+            };
+            clients.spawn(agents::place(shop.clone(), at, queues));
+        }
+        for part in 0..cast.enqueuers {
+            let api = logins.api.clone();
+            clients.spawn(office::enqueuer(shop.clone(), api, part, cast.enqueuers));
+        }
+        clients.spawn(office::webhook(shop.clone(), logins.api.clone(), mail));
+        clients.spawn(office::reclaimer(shop.clone(), logins.agents.clone()));
+        for n in 1..=cast.importers {
+            clients.spawn(office::importer(shop.clone(), logins.batch.clone(), n));
+        }
+        let mut idle = |target: &Target, name: String, sql: String, every: f64| {
+            clients.spawn(office::idler(
+                shop.clone(),
+                target.clone(),
+                name,
+                sql,
+                every,
+            ));
+        };
+        for n in 1..=cast.pool {
+            idle(
+                &logins.api,
+                format!("api-pool-{n}"),
+                "SELECT 1".to_owned(),
+                30.0,
+            );
+        }
+        for _ in 0..cast.people {
+            let sql = format!(
+                "SELECT count(*)::int8 FROM {}.tasks WHERE status = 'enqueued'",
+                quoted(schema)
+            );
+            idle(&logins.people, "psql".to_owned(), sql, 45.0);
+        }
+        if cast.house_workers > 0 {
+            houses::start(
+                &mut clients,
+                &world,
+                &logins.agents,
+                &logins.api,
+                cast.house_workers,
+            );
+        }
+        let stage = Stage::new(shop, logins.clone(), schema);
+        clients.spawn(scenario::play(stage, scenario));
+        Self { world, clients }
+    }
+
+    /// What they did so far.
+    pub fn deeds(&self) -> Deeds {
+        self.world.deeds()
+    }
+
+    /// The world they live in.
+    pub fn world(&self) -> &Arc<World> {
+        &self.world
+    }
+
+    /// Ends all of them; returns when none is left.
+    pub async fn stop(mut self) -> Deeds {
+        self.world.order(|orders| orders.stop = true);
+        self.clients.abort_all();
+        let all = async { while self.clients.join_next().await.is_some() {} };
+        let _ = timeout(Duration::from_secs(3), all).await;
+        self.world.deeds()
+    }
+}
+
+/// Runs the simulated agents on the reference queue of somebody's own database until `until` is ready.
+///
+/// # Errors
+/// A server that cannot be reached, or a schema without the reference queue.
+pub async fn work(
+    target: &Target,
+    schema: &str,
+    agents: usize,
+    seed: u64,
+    until: impl Future<Output = ()>,
+) -> anyhow::Result<Deeds> {
+    let link = Link::open(target, "jobtop work").await?;
+    link.rows(
+        &format!(
+            "SELECT has_function_privilege('{}.claim(text, text, integer, interval, text, text[])', 'execute') AS may",
+            quoted(schema).replace('\'', "''")
+        ),
+        &[],
+    )
+    .await
+    .map_err(|_| {
+        anyhow::anyhow!("there is no reference queue in schema {schema}: run jobtop migrate first")
+    })?;
+    drop(link);
+    let crew = Crew::start(
+        &Logins::alike(target),
+        schema,
+        &Cast::work(agents),
+        Scenario::Calm,
+        seed,
+        false,
+    );
+    until.await;
+    // Whoever ends this should not have to wait for those who hold tasks; their leases are short.
+    tokio::time::sleep(seconds(0.05)).await;
+    Ok(crew.stop().await)
+}

@@ -1,0 +1,53 @@
+//! How snapshots arrive: a task that owns the one connection, polls, listens, slows itself down, and comes back
+//! after a loss. The rest of the program sees [`News`] and sends [`Order`]s; it never waits for the database.
+
+pub mod pace;
+pub mod round;
+pub mod sampler;
+pub mod slot;
+
+use crate::action::{Outcome, Plan};
+use crate::app::row::RowId;
+use crate::app::state::Detail;
+use crate::findings::Report;
+use crate::probe::Snapshot;
+use std::sync::Arc;
+
+/// What the feed says.
+#[derive(Clone, Debug)]
+pub enum News {
+    /// Still making the first connection; the text says why.
+    Connecting(String),
+    /// A refresh, and what it says together with those before it.
+    Snapshot(Arc<Snapshot>, Arc<Report>),
+    /// The connection was lost, or could not be made again.
+    Lost {
+        /// In one sentence.
+        reason: String,
+        /// Seconds until the next attempt.
+        retry_in: f64,
+    },
+    /// The first connection failed for good.
+    Refused(String),
+    /// Details that were asked for.
+    Detail(RowId, Result<Arc<Detail>, String>),
+    /// What became of a write.
+    Outcome(Box<Outcome>),
+}
+
+/// What the feed is told.
+#[derive(Clone, Debug)]
+pub enum Order {
+    /// Poll now.
+    Poll,
+    /// Seconds between refreshes.
+    Interval(f64),
+    /// Fetch the details of a row.
+    Fetch(RowId),
+    /// Carry out a plan.
+    Act(Box<Plan>),
+    /// Close the session and wait for [`Order::Wake`]: a stopped program must not hold one.
+    Sleep,
+    /// Connect again.
+    Wake,
+}

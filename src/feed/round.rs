@@ -1,0 +1,278 @@
+//! One refresh: which probes are due, in what order, and the snapshot they make together.
+//!
+//! The connection half comes first: it reads nothing that a lock on a task table could block.
+
+use super::slot::Slot;
+use crate::action::{Outcome, Plan, Ready};
+use crate::app::row::RowId;
+use crate::app::state::Detail;
+use crate::config::Config;
+use crate::connect::{Fault, Session, Target};
+use crate::probe::QueueProbes;
+use crate::probe::activity::Activity;
+use crate::probe::server::Server;
+use crate::probe::tasks::Filter;
+use crate::probe::tasks::Task;
+use crate::probe::{ServerTime, Snapshot, maintenance, statement};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The probes, their slots, and what they know.
+pub struct Round {
+    target: Target,
+    config: Arc<Config>,
+    queues: QueueProbes,
+    maintenance: maintenance::Memory,
+    activity: Option<Activity>,
+    /// What `LISTEN` was said for on this session; `None` before it was tried.
+    listening: Option<Vec<String>>,
+    /// Channels of the systems found.
+    channels: Vec<String>,
+    slots: Slots,
+    /// The sum of the probes so far.
+    pub snapshot: Snapshot,
+}
+
+struct Slots {
+    server: Slot,
+    activity: Slot,
+    database: Slot,
+    tables: Slot,
+    detect: Slot,
+    queues: Slot,
+    leases: Slot,
+    tasks: Slot,
+    finished: Slot,
+    cost: Slot,
+}
+
+impl Slots {
+    fn new() -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            server: Slot::new("server", seconds(30)),
+            activity: Slot::new("activity", Duration::ZERO),
+            database: Slot::new("maintenance", seconds(5)),
+            tables: Slot::new("tables", seconds(5)),
+            detect: Slot::new("detect", seconds(30)),
+            queues: Slot::new("queues", Duration::ZERO),
+            leases: Slot::new("leases", Duration::ZERO),
+            tasks: Slot::new("tasks", Duration::ZERO),
+            finished: Slot::new("finished", Duration::ZERO),
+            cost: Slot::new("cost", seconds(5)),
+        }
+    }
+
+    fn all(&mut self) -> [&mut Slot; 10] {
+        [
+            &mut self.server,
+            &mut self.activity,
+            &mut self.database,
+            &mut self.tables,
+            &mut self.detect,
+            &mut self.queues,
+            &mut self.leases,
+            &mut self.tasks,
+            &mut self.finished,
+            &mut self.cost,
+        ]
+    }
+}
+
+/// Runs a probe if it is due and notes how it went.
+macro_rules! probe {
+    ($slot:expr, $work:expr) => {
+        if $slot.due(Instant::now()) {
+            let result = $work.await;
+            $slot.done(Instant::now(), result)?;
+        }
+    };
+}
+
+impl Round {
+    /// No probe has run yet.
+    pub fn new(target: Target, config: Arc<Config>) -> anyhow::Result<Self> {
+        Ok(Self {
+            queues: QueueProbes::new(&config)?,
+            target,
+            config,
+            maintenance: maintenance::Memory::default(),
+            activity: None,
+            listening: None,
+            channels: Vec::new(),
+            slots: Slots::new(),
+            snapshot: Snapshot {
+                format: 1,
+                ..Snapshot::default()
+            },
+        })
+    }
+
+    /// A new session: everything is due, nothing is listened to.
+    pub fn connected(&mut self) {
+        self.slots = Slots::new();
+        self.listening = None;
+    }
+
+    /// All probes without an open breaker are due.
+    pub fn hurry(&mut self) {
+        for slot in self.slots.all() {
+            slot.hurry();
+        }
+    }
+
+    /// Runs what is due of the connection half. Fails only when the session is gone.
+    pub async fn run_database(&mut self, db: &Session) -> Result<(), Fault> {
+        let s = &mut self.slots;
+        probe!(s.server, async {
+            Server::read(db, &self.target, &mut self.snapshot).await?;
+            let server = &mut self.snapshot.server;
+            server.read_only = !self.config.allow_writes || server.in_recovery;
+            Ok(())
+        });
+        probe!(s.activity, async {
+            let version = self.snapshot.server.version_num;
+            self.activity = Some(Activity::read(db, version).await?);
+            Ok(())
+        });
+        probe!(
+            s.database,
+            self.maintenance.read_database(db, &mut self.snapshot)
+        );
+        Ok(())
+    }
+
+    /// Runs what is due of the queue half.
+    pub async fn run_queues(&mut self, db: &Session) -> Result<(), Fault> {
+        probe!(self.slots.detect, self.detect(db));
+        self.listen(db).await?;
+        let Some(now) = self.activity.as_ref().map(|a| a.now) else {
+            return Ok(());
+        };
+        let s = &mut self.slots;
+        probe!(s.queues, self.queues.queues(db, now));
+        probe!(s.tasks, self.queues.tasks(db, now));
+        let tables: Vec<_> = self.queues.instances().flat_map(|i| i.tables()).collect();
+        probe!(
+            s.tables,
+            self.maintenance
+                .read_tables(db, &tables, &mut self.snapshot)
+        );
+        Ok(())
+    }
+
+    async fn detect(&mut self, db: &Session) -> Result<(), Fault> {
+        self.queues.detect(db).await?;
+        self.channels.clear();
+        for instance in self.queues.instances() {
+            self.channels.extend(instance.channels(db).await?);
+        }
+        Ok(())
+    }
+
+    /// The snapshot as it stands.
+    pub fn assemble(&mut self) -> Snapshot {
+        let now = Instant::now();
+        if let Some(activity) = &self.activity {
+            activity.fill(&mut self.snapshot, &self.config.budgets);
+        }
+        self.queues.fill(&mut self.snapshot);
+        self.snapshot.probes = self.slots.all().map(|s| s.health(now)).to_vec();
+        self.snapshot.clone()
+    }
+
+    /// Listens to the queues' channels; stops when the notification queue fills, since a listener that lags
+    /// makes other people's commits fail.
+    async fn listen(&mut self, db: &Session) -> Result<(), Fault> {
+        let server = &mut self.snapshot.server;
+        let usage = self.snapshot.maintenance.notify_queue.unwrap_or(0.0);
+        if usage > self.config.thresholds.notify_unlisten {
+            if self.listening.as_ref().is_some_and(|l| !l.is_empty()) {
+                db.execute("UNLISTEN *").await?;
+            }
+            self.listening = None;
+            server.push = format!("off: the notification queue is {:.0}% full", usage * 100.0);
+            return Ok(());
+        }
+        let channels = if server.in_recovery {
+            Vec::new()
+        } else {
+            self.channels.clone()
+        };
+        if self.listening.as_ref() == Some(&channels) {
+            return Ok(());
+        }
+        let mut sql = String::from("UNLISTEN *");
+        for channel in &channels {
+            sql.push_str(&format!("; LISTEN \"{}\"", channel.replace('"', "\"\"")));
+        }
+        if !server.in_recovery {
+            match db.execute(&sql).await {
+                Err(fault) if fault.closed => return Err(fault),
+                Err(fault) => {
+                    server.push = format!("off: {fault}");
+                    self.listening = Some(channels);
+                    return Ok(());
+                }
+                Ok(()) => {}
+            }
+        }
+        server.push = if channels.is_empty() {
+            "polling"
+        } else {
+            "listen"
+        }
+        .into();
+        self.listening = Some(channels);
+        Ok(())
+    }
+
+    /// Fetches what the detail layer asks for.
+    pub async fn fetch(&mut self, db: &Session, row: &RowId) -> Result<Arc<Detail>, String> {
+        let detail = match row {
+            RowId::Task(key) => {
+                let now = self.activity.as_ref().map(|a| a.now).ok_or("no data yet")?;
+                let task = self.queues.detail(db, key, now).await;
+                let task = task.map_err(|f| f.to_string())?;
+                Detail::Task(Box::new(task.ok_or("this task is gone")?))
+            }
+            RowId::Session { pid, started_us } => {
+                let started = ServerTime::from_epoch(*started_us as f64 / 1e6)
+                    .ok_or("this session has no start")?;
+                let text = statement::query_text(db, *pid, started).await;
+                Detail::Query(text.map_err(|f| f.to_string())?)
+            }
+            _ => return Err("there is nothing more to fetch for this row".into()),
+        };
+        Ok(Arc::new(detail))
+    }
+
+    /// Task rows by state and queue.
+    pub async fn list(&mut self, db: &Session, filter: &Filter) -> Result<Vec<Task>, Fault> {
+        self.queues.detect(db).await?;
+        if let Some(activity) = &self.activity {
+            activity.fill(&mut self.snapshot, &self.config.budgets);
+        }
+        let now = self.activity.as_ref().map(|a| a.now);
+        let now = now.ok_or_else(|| Fault::own("the server's clock is not known"))?;
+        self.queues.query(db, filter, now).await
+    }
+
+    /// What a plan needs to be carried out on any session.
+    pub fn prepare(&self, plan: Plan) -> Result<Ready, Box<Outcome>> {
+        let steps = match plan.targets.first() {
+            None => Err("no task was chosen".to_string()),
+            Some(t) => match self.queues.instance(&t.key.system, &t.key.schema) {
+                None => Err(format!("{} is not there any more", t.key.system)),
+                Some(instance) => instance.steps(&plan),
+            },
+        };
+        match steps {
+            Ok((steps, journal)) => Ok(Ready::new(plan, steps, journal)),
+            Err(why) => Err(Box::new(Outcome {
+                plan,
+                result: Err(format!("nothing was written: {why}")),
+            })),
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! The task that owns the connection: connects, polls what is due, listens, answers orders, comes back.
+
+use super::pace::Pace;
+use super::{News, Order};
+use crate::action;
+use crate::config::Config;
+use crate::connect::session::Purpose;
+use crate::connect::{Fault, Session, Target};
+use crate::feed::round::Round;
+use crate::findings::Tracker;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use tokio::time::{sleep_until, timeout};
+
+/// Retries after a loss, and while no connection slot is free. Both are jittered by a quarter.
+const RETRY: Duration = Duration::from_millis(800);
+const RETRY_NO_SLOT: Duration = Duration::from_secs(4);
+
+/// Everything the feed needs to know.
+pub struct Sampler {
+    target: Target,
+    news: mpsc::Sender<News>,
+    orders: mpsc::Receiver<Order>,
+    pace: Pace,
+    round: Round,
+    tracker: Tracker,
+    /// Writes under way on connections of their own.
+    writes: Arc<AtomicU32>,
+    /// Plans that found no free slot come back here: the poll session does them.
+    refused: (mpsc::Sender<action::Ready>, mpsc::Receiver<action::Ready>),
+}
+
+enum End {
+    Stop,
+    Sleep,
+    Lost(Fault),
+}
+
+impl Sampler {
+    /// A feed for one server; an error where a profile of the user's is wrong.
+    pub fn new(
+        target: Target,
+        config: Arc<Config>,
+        news: mpsc::Sender<News>,
+        orders: mpsc::Receiver<Order>,
+    ) -> anyhow::Result<Self> {
+        Ok(Self {
+            pace: Pace::new(config.interval, config.max_server_share),
+            tracker: Tracker::new(&config),
+            round: Round::new(target.clone(), config.clone())?,
+            target,
+            news,
+            orders,
+            writes: Arc::default(),
+            refused: mpsc::channel(4),
+        })
+    }
+
+    /// Runs until nobody sends orders any more. The session is closed when it returns.
+    pub async fn run(mut self) {
+        let mut connected_before = false;
+        loop {
+            let opened = tokio::select! {
+                opened = Session::open(&self.target, Purpose::Poll, "jobtop") => opened,
+                stop = refuse_orders(&mut self.orders, &self.news) => match stop {
+                    End::Sleep if !self.slept().await => return,
+                    End::Stop => return,
+                    _ => continue,
+                },
+            };
+            let fault = match opened {
+                Ok(session) => {
+                    let end = self.poll(&session, &mut connected_before).await;
+                    session.close().await;
+                    match end {
+                        End::Stop => return,
+                        End::Sleep if !self.slept().await => return,
+                        End::Sleep => continue,
+                        End::Lost(fault) => fault,
+                    }
+                }
+                Err(fault) => fault,
+            };
+            let fatal = !(fault.no_slot() || fault.not_ready());
+            if !connected_before && fatal {
+                let _ = self.news.send(News::Refused(fault.to_string())).await;
+                return;
+            }
+            let pause = jittered(if fault.no_slot() {
+                RETRY_NO_SLOT
+            } else {
+                RETRY
+            });
+            let news = if connected_before {
+                News::Lost {
+                    reason: fault.to_string(),
+                    retry_in: pause.as_secs_f64(),
+                }
+            } else {
+                News::Connecting(fault.to_string())
+            };
+            let _ = self.news.send(news).await;
+            let waited = timeout(pause, refuse_orders(&mut self.orders, &self.news)).await;
+            match waited {
+                Ok(End::Stop) => return,
+                Ok(End::Sleep) if !self.slept().await => return,
+                _ => {}
+            }
+        }
+    }
+
+    /// Waits for [`Order::Wake`]; `false` when the program ends instead.
+    async fn slept(&mut self) -> bool {
+        loop {
+            match self.orders.recv().await {
+                Some(Order::Wake) => return true,
+                Some(_) => {}
+                None => return false,
+            }
+        }
+    }
+
+    async fn poll(&mut self, session: &Session, connected_before: &mut bool) -> End {
+        self.round.connected();
+        let hint = session.hint();
+        loop {
+            let begun = Instant::now();
+            session.take_cost();
+            let first = !*connected_before;
+            let run = self.round.run_database(session).await;
+            if let Err(fault) = run {
+                return End::Lost(fault);
+            }
+            // the first frame does not wait for the task tables
+            if first && !self.emit().await {
+                return End::Stop;
+            }
+            if let Err(fault) = self.round.run_queues(session).await {
+                return End::Lost(fault);
+            }
+            let (statements, us) = session.take_cost();
+            let now = Instant::now();
+            self.pace.spent(now, Duration::from_micros(us));
+            let own = &mut self.round.snapshot.own;
+            own.connections = 1 + self.writes.load(Ordering::Relaxed);
+            own.statements_per_refresh = statements;
+            own.server_ms_per_refresh = us as f64 / 1000.0;
+            own.share_of_server_time = self.pace.share(now);
+            own.interval_s = self.pace.interval().as_secs_f64();
+            own.pid = session.pid;
+            *connected_before = true;
+            if !self.emit().await {
+                return End::Stop;
+            }
+            let mut next = begun + self.pace.interval();
+            loop {
+                let hinted = async {
+                    hint.notified().await;
+                    sleep_until((begun + self.pace.hinted()).into()).await;
+                };
+                tokio::select! {
+                    () = sleep_until(next.into()) => break,
+                    () = hinted => break,
+                    fault = session.wait_closed() => return End::Lost(fault),
+                    Some(ready) = self.refused.1.recv() => {
+                        let done = ready.perform(session).await;
+                        let outcome = done.resolve(&self.target).await;
+                        let _ = self.news.send(News::Outcome(Box::new(outcome))).await;
+                        break;
+                    }
+                    order = self.orders.recv() => match order {
+                        None => return End::Stop,
+                        Some(Order::Sleep) => return End::Sleep,
+                        Some(Order::Wake) => {}
+                        Some(Order::Poll) => { self.round.hurry(); break }
+                        Some(Order::Interval(seconds)) => {
+                            self.pace.want(seconds);
+                            next = begun + self.pace.interval();
+                        }
+                        Some(Order::Fetch(row)) => {
+                            let detail = self.round.fetch(session, &row).await;
+                            let _ = self.news.send(News::Detail(row, detail)).await;
+                        }
+                        Some(Order::Act(plan)) => self.act(*plan).await,
+                    },
+                }
+            }
+        }
+    }
+
+    async fn emit(&mut self) -> bool {
+        let snapshot = self.round.assemble();
+        let report = self.tracker.update(&snapshot);
+        let news = News::Snapshot(Arc::new(snapshot), Arc::new(report));
+        self.news.send(news).await.is_ok()
+    }
+
+    /// A write gets a connection of its own for as long as it takes; polling goes on meanwhile.
+    async fn act(&mut self, plan: action::Plan) {
+        let ready = match self.round.prepare(plan) {
+            Ok(ready) => ready,
+            Err(outcome) => {
+                let _ = self.news.send(News::Outcome(outcome)).await;
+                return;
+            }
+        };
+        let (target, news, refused) = (
+            self.target.clone(),
+            self.news.clone(),
+            self.refused.0.clone(),
+        );
+        let writes = self.writes.clone();
+        tokio::spawn(async move {
+            writes.fetch_add(1, Ordering::Relaxed);
+            match Session::open(&target, Purpose::Write, "jobtop write").await {
+                Ok(session) => {
+                    let done = ready.perform(&session).await;
+                    session.close().await;
+                    let outcome = done.resolve(&target).await;
+                    let _ = news.send(News::Outcome(Box::new(outcome))).await;
+                }
+                Err(fault) if fault.no_slot() => {
+                    let _ = refused.send(ready).await;
+                }
+                Err(fault) => {
+                    let outcome = ready.failed(&fault);
+                    let _ = news.send(News::Outcome(Box::new(outcome))).await;
+                }
+            }
+            writes.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+}
+
+/// Without a session every order gets an answer that says so. Returns on those that end the waiting.
+async fn refuse_orders(orders: &mut mpsc::Receiver<Order>, news: &mpsc::Sender<News>) -> End {
+    loop {
+        match orders.recv().await {
+            None => return End::Stop,
+            Some(Order::Sleep) => return End::Sleep,
+            Some(Order::Fetch(row)) => {
+                let why = Err("no connection to the database".to_string());
+                let _ = news.send(News::Detail(row, why)).await;
+            }
+            Some(Order::Act(plan)) => {
+                let outcome = action::Outcome {
+                    plan: *plan,
+                    result: Err("nothing was written: no connection to the database".into()),
+                };
+                let _ = news.send(News::Outcome(Box::new(outcome))).await;
+            }
+            Some(Order::Poll | Order::Interval(_) | Order::Wake) => {}
+        }
+    }
+}
+
+fn jittered(pause: Duration) -> Duration {
+    pause.mul_f64(1.0 + rand::random::<f64>() / 4.0)
+}

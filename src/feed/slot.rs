@@ -1,0 +1,127 @@
+//! One probe's own cadence and breaker: a probe that fails costs its pane, not the others.
+
+use crate::connect::Fault;
+use crate::probe::ProbeHealth;
+use std::time::{Duration, Instant};
+
+/// A failing probe is tried again after its cadence, doubled each time, up to this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// When a probe is due and how it went.
+#[derive(Debug)]
+pub struct Slot {
+    name: &'static str,
+    every: Duration,
+    due: Option<Instant>,
+    failures: u32,
+    last_good: Option<Instant>,
+    error: Option<String>,
+}
+
+impl Slot {
+    /// A probe that is due at once, then `every` so often; zero means at every refresh.
+    pub fn new(name: &'static str, every: Duration) -> Self {
+        Self {
+            name,
+            every,
+            due: None,
+            failures: 0,
+            last_good: None,
+            error: None,
+        }
+    }
+
+    /// Is it due?
+    pub fn due(&self, now: Instant) -> bool {
+        self.due.is_none_or(|due| due <= now)
+    }
+
+    /// Makes it due at once, unless its breaker is open.
+    pub fn hurry(&mut self) {
+        if self.failures == 0 {
+            self.due = None;
+        }
+    }
+
+    /// Notes how it went. Returns the fault where the session is gone.
+    pub fn done(&mut self, now: Instant, result: Result<(), Fault>) -> Result<(), Fault> {
+        match result {
+            Ok(()) => {
+                self.failures = 0;
+                self.error = None;
+                self.last_good = Some(now);
+                self.due = Some(now + self.every);
+                Ok(())
+            }
+            Err(fault) if fault.closed => Err(fault),
+            Err(fault) => {
+                let pause = self.every.max(Duration::from_secs(1)) * 2u32.pow(self.failures.min(5));
+                self.failures += 1;
+                let pause = pause.min(LONGEST_PAUSE);
+                self.due = Some(now + pause);
+                self.error = Some(format!(
+                    "{}; next try in {}s",
+                    fault,
+                    pause.as_secs().max(1)
+                ));
+                Ok(())
+            }
+        }
+    }
+
+    /// For the snapshot.
+    pub fn health(&self, now: Instant) -> ProbeHealth {
+        ProbeHealth {
+            name: self.name.to_string(),
+            age_s: self.last_good.map(|at| (now - at).as_secs_f64()),
+            error: self.error.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failing_probe_is_tried_less_and_less_often_and_recovers_at_once() {
+        let start = Instant::now();
+        let mut slot = Slot::new("queues", Duration::ZERO);
+        assert!(slot.due(start));
+        let mut now = start;
+        let mut pauses = Vec::new();
+        for _ in 0..8 {
+            slot.done(
+                now,
+                Err(Fault::own("canceling statement due to lock timeout")),
+            )
+            .expect("open");
+            let due = slot.due.expect("a time");
+            pauses.push((due - now).as_secs());
+            slot.hurry();
+            assert!(!slot.due(now), "the breaker holds");
+            now = due;
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30, 30]);
+        assert!(
+            slot.health(now)
+                .error
+                .expect("an error")
+                .contains("lock timeout")
+        );
+        slot.done(now, Ok(())).expect("fine");
+        assert!(slot.due(now));
+        assert_eq!(slot.health(now).error, None);
+    }
+
+    #[test]
+    fn a_lost_session_is_not_the_probes_fault() {
+        let mut slot = Slot::new("queues", Duration::ZERO);
+        let lost = Fault {
+            closed: true,
+            ..Fault::own("gone")
+        };
+        assert!(slot.done(Instant::now(), Err(lost)).is_err());
+        assert_eq!(slot.failures, 0);
+    }
+}

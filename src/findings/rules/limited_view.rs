@@ -1,0 +1,122 @@
+//! What jobtop cannot see: sessions hidden by privilege, rows hidden by row-level security, probes that fail.
+
+use crate::findings::Severity;
+use crate::findings::rule::{Ctx, Place, Rule, Trigger};
+use crate::findings::words::{clean, count, duration, name};
+
+/// Seconds after which a failing probe's last data is too old to go by.
+const STALE: f64 = 15.0;
+
+/// See the module.
+pub struct LimitedView;
+
+impl Rule for LimitedView {
+    fn name(&self) -> &'static str {
+        "limited-view"
+    }
+
+    fn doc(&self) -> (&'static str, &'static str) {
+        (
+            "Part of the picture is missing, so silence of the other rules proves less.",
+            "Grant what the sentence names (pg_monitor, SELECT on the queue's tables), or connect as a role that has it.",
+        )
+    }
+
+    fn place(&self) -> Place {
+        Place::Nowhere
+    }
+
+    fn check(&mut self, ctx: &Ctx) -> Vec<Trigger> {
+        let mut triggers = Vec::new();
+        let c = &ctx.snapshot.connections;
+        if c.hidden > 0 {
+            triggers.push(
+                Trigger::new(
+                    "sessions",
+                    Severity::Info,
+                    format!(
+                        "sees {} of {} sessions: GRANT pg_monitor TO {}",
+                        count(c.used.saturating_sub(c.hidden).into()),
+                        count(c.used.max(c.hidden).into()),
+                        name(&ctx.snapshot.server.user)
+                    ),
+                )
+                .weight(1e9),
+            );
+        }
+        for probe in &ctx.snapshot.probes {
+            let Some(error) = &probe.error else { continue };
+            let stale = STALE.max(ctx.patience() / 2.0);
+            if probe.age_s.is_some_and(|age| age < stale) {
+                continue;
+            }
+            let age = match probe.age_s {
+                Some(age) => format!("not read for {}", duration(age)),
+                None => "never read".into(),
+            };
+            triggers.push(
+                Trigger::new(
+                    format!("probe/{}", probe.name),
+                    Severity::Info,
+                    format!("{} {age}: {}", name(&probe.name), clean(error, 100)),
+                )
+                .began(probe.age_s),
+            );
+        }
+        for queue in &ctx.snapshot.queues {
+            let rls = |note: &&String| note.to_lowercase().contains("row-level security");
+            if let Some(note) = queue.notes.iter().find(rls) {
+                let who = ctx.queue_name(&queue.system, &queue.schema, &queue.queue);
+                triggers.push(Trigger::new(
+                    format!("rls/{}/{}/{}", queue.system, queue.schema, queue.queue),
+                    Severity::Info,
+                    format!("{who}: {}", clean(note, 100)),
+                ));
+            }
+        }
+        triggers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::findings::tests::*;
+    use crate::probe::{ProbeHealth, Snapshot};
+
+    const RULE: &str = "limited-view";
+
+    fn probe(age_s: Option<f64>, error: Option<&str>) -> Snapshot {
+        with(|s| {
+            s.probes = vec![ProbeHealth {
+                name: "leases".into(),
+                age_s,
+                error: error.map(String::from),
+            }];
+        })
+    }
+
+    #[test]
+    fn hidden_sessions_row_level_security_and_failing_probes() {
+        silent(RULE, &calm());
+        says(RULE, &with(|s| s.connections.hidden = 1));
+        says(
+            RULE,
+            &with(|s| s.queues[0].notes = vec!["Row-level security hides rows".into()]),
+        );
+        silent(
+            RULE,
+            &with(|s| s.queues[0].notes = vec!["succeeded: rows are deleted".into()]),
+        );
+    }
+
+    #[test]
+    fn a_probe_that_failed_just_now_is_not_news() {
+        silent(RULE, &probe(Some(29.0), Some("timeout")));
+        assert_eq!(
+            says(RULE, &probe(Some(31.0), Some("timeout"))),
+            "leases not read for 31s: timeout"
+        );
+        silent(RULE, &probe(Some(500.0), None));
+        says(RULE, &probe(None, Some("timeout")));
+    }
+}

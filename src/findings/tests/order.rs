@@ -1,0 +1,173 @@
+//! Causes over symptoms.
+
+use super::build::*;
+use super::example;
+use crate::findings::{Report, Severity};
+use crate::probe::{Snapshot, State};
+
+fn list(report: &Report) -> Vec<(&str, Option<&str>)> {
+    report
+        .findings
+        .iter()
+        .map(|f| (f.rule.as_str(), f.explained_by.as_deref()))
+        .collect()
+}
+
+/// The worst night: everything that one forgotten transaction brings with it.
+fn night() -> Snapshot {
+    let mut s = example("idle-in-transaction");
+    s.connections = example("connections").connections;
+    s.connections.budgets = vec![budget("agents", 40, 40)];
+    s.queues = example("stalled").queues;
+    s.leases = example("leases-expired").leases;
+    s.cost = example("cost-runaway").cost;
+    s
+}
+
+#[test]
+fn a_cause_comes_first_with_its_symptoms_under_it() {
+    let report = once(&night());
+    let by = Some("idle-in-transaction");
+    assert_eq!(
+        list(&report),
+        [
+            ("idle-in-transaction", None),
+            ("connections", by),
+            ("stalled", by),
+            ("leases-expired", by),
+            ("budget", by),
+            ("cost-runaway", None),
+        ]
+    );
+    assert!(report.verdict.starts_with("agent-7 (pid 4711)"));
+    assert_eq!(
+        report.top().map(|f| f.culprit.clone()),
+        Some(session_row(4711))
+    );
+}
+
+#[test]
+fn a_cause_is_as_grave_as_its_gravest_symptom() {
+    let mut s = night();
+    s.blocked.truncate(1);
+    s.sessions[0].task_rows = 0;
+    let report = once(&s);
+    assert_eq!(report.findings[0].rule, "idle-in-transaction");
+    assert_eq!(report.findings[0].severity, Severity::Critical);
+    // Alone it is not.
+    let mut s = example("idle-in-transaction");
+    s.blocked.truncate(1);
+    s.sessions[0].task_rows = 0;
+    assert_eq!(once(&s).findings[0].severity, Severity::Warning);
+}
+
+#[test]
+fn the_forgotten_transaction_explains_the_pending_migration_that_explains_the_stall() {
+    let mut s = example("table-lock");
+    s.sessions[1] = session(5002, "report", "idle in transaction", 360.0);
+    s.queues = example("stalled").queues;
+    let report = once(&s);
+    assert_eq!(
+        list(&report),
+        [
+            ("idle-in-transaction", None),
+            ("table-lock", Some("idle-in-transaction")),
+            ("stalled", Some("idle-in-transaction")),
+        ]
+    );
+    // Behind a working session, the lock is the cause.
+    let mut s = example("table-lock");
+    s.queues = example("stalled").queues;
+    assert_eq!(
+        list(&once(&s)),
+        [("table-lock", None), ("stalled", Some("table-lock"))]
+    );
+}
+
+#[test]
+fn an_idle_transaction_in_nobodys_way_explains_nothing() {
+    let mut s = example("stalled");
+    let mut idle = session(4711, "report", "idle in transaction", 400.0);
+    idle.xmin_age = Some(5);
+    s.sessions.push(idle);
+    assert_eq!(
+        list(&once(&s)),
+        [("stalled", None), ("idle-in-transaction", None)]
+    );
+}
+
+#[test]
+fn what_happens_in_one_queue_does_not_explain_another() {
+    let mut s = example("throttled");
+    s.leases = example("leases-expired").leases;
+    s.queues[0].limit = Some(400);
+    count(&mut s.queues[0], State::Running, 400);
+    assert_eq!(
+        list(&once(&s)),
+        [
+            ("leases-expired", None),
+            ("throttled", Some("leases-expired"))
+        ]
+    );
+    for lease in &mut s.leases {
+        lease.queue = "crawler".into();
+    }
+    assert_eq!(
+        list(&once(&s)),
+        [("leases-expired", None), ("throttled", None)]
+    );
+}
+
+#[test]
+fn vanished_owners_explain_the_throttle() {
+    let mut s = example("owners-gone");
+    s.queues = example("throttled").queues;
+    assert_eq!(
+        list(&once(&s)),
+        [("owners-gone", None), ("throttled", Some("owners-gone"))]
+    );
+}
+
+#[test]
+fn a_slow_provider_explains_timeouts_and_they_explain_the_bill() {
+    let mut s = example("slow-outside");
+    s.attempts = example("failing").attempts;
+    s.cost = example("cost-runaway").cost;
+    let chain = [
+        ("slow-outside", None),
+        ("failing", Some("slow-outside")),
+        ("cost-runaway", Some("failing")),
+    ];
+    assert_eq!(list(&once(&s)), chain);
+    s.attempts[0].error = Some("KeyError: 'total'".into());
+    assert_eq!(
+        list(&once(&s)),
+        [
+            ("slow-outside", None),
+            ("failing", None),
+            ("cost-runaway", Some("failing"))
+        ]
+    );
+}
+
+#[test]
+fn a_flood_of_one_rule_is_cut_and_counted() {
+    let s = with(|s| {
+        for pid in 1..=12 {
+            let mut idle = session(pid, "agent", "idle in transaction", 20.0);
+            idle.task_rows = pid as u32;
+            s.sessions.push(idle);
+        }
+    });
+    let report = once(&s);
+    assert_eq!(report.findings.len(), 5);
+    assert!(report.findings[0].sentence.contains("holds 12 tasks"));
+    assert!(report.findings[4].sentence.ends_with("; 7 more like it"));
+}
+
+#[test]
+fn information_alone_is_not_a_verdict() {
+    let report = once(&example("limited-view"));
+    assert_eq!(report.findings.len(), 1);
+    assert!(report.top().is_none());
+}

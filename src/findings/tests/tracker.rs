@@ -1,0 +1,183 @@
+//! Two looks, a while to clear, and time that jumps.
+
+use super::build::*;
+use super::example;
+use crate::config::Config;
+use crate::findings::{Report, Tracker};
+use crate::probe::Snapshot;
+
+struct Watch {
+    tracker: Tracker,
+}
+
+impl Watch {
+    fn new() -> Self {
+        Self {
+            tracker: Tracker::new(&Config::default()),
+        }
+    }
+
+    fn see(&mut self, mut snapshot: Snapshot, s: f64) -> Report {
+        snapshot.taken_at = Some(at(s));
+        self.tracker.update(&snapshot)
+    }
+}
+
+#[track_caller]
+fn since(report: &Report, rule: &str) -> Option<f64> {
+    report
+        .findings
+        .iter()
+        .find(|f| f.rule == rule)
+        .map(|f| (f.since_s * 1000.0).round() / 1000.0)
+}
+
+#[test]
+fn one_look_is_not_believed_two_are() {
+    let mut watch = Watch::new();
+    let first = watch.see(example("budget"), 0.0);
+    assert_eq!(first.findings, []);
+    assert!(
+        first.verdict.starts_with("one more look"),
+        "{}",
+        first.verdict
+    );
+    // The very same moment again is not a second look.
+    assert_eq!(watch.see(example("budget"), 0.0).findings, []);
+    let second = watch.see(example("budget"), 1.0);
+    assert_eq!(since(&second, "budget"), Some(1.0));
+    assert_eq!(second.verdict, "agents use 40 of 40, none idle");
+}
+
+#[test]
+fn two_looks_need_not_follow_one_another() {
+    let mut watch = Watch::new();
+    watch.see(example("budget"), 0.0);
+    watch.see(calm(), 1.0);
+    assert!(since(&watch.see(example("budget"), 2.0), "budget").is_some());
+
+    let mut watch = Watch::new();
+    watch.see(example("budget"), 0.0);
+    for s in 1..40 {
+        watch.see(calm(), f64::from(s));
+    }
+    // The first look is forgotten by now.
+    assert_eq!(since(&watch.see(example("budget"), 40.0), "budget"), None);
+}
+
+#[test]
+fn a_finding_clears_after_half_a_minute_without_its_trigger() {
+    let mut watch = Watch::new();
+    watch.see(example("budget"), 0.0);
+    watch.see(example("budget"), 1.0);
+    let lingering = watch.see(calm(), 30.9);
+    assert_eq!(lingering.verdict, "agents use 40 of 40, none idle");
+    assert_eq!(since(&lingering, "budget"), Some(30.9));
+    assert_eq!(watch.see(calm(), 31.0).findings, []);
+}
+
+#[test]
+fn a_lingering_finding_keeps_its_last_sentence_and_goes_on_when_it_returns() {
+    let mut watch = Watch::new();
+    for s in 0..3 {
+        let mut now = example("stalled");
+        now.queues[0].last_claim_s = Some(540.0 + f64::from(s));
+        watch.see(now, f64::from(s));
+    }
+    let lingering = watch.see(calm(), 20.0);
+    assert!(
+        lingering.verdict.contains("no claim in 9m"),
+        "{}",
+        lingering.verdict
+    );
+    assert_eq!(since(&lingering, "stalled"), Some(560.0));
+}
+
+#[test]
+fn since_is_when_the_cause_began() {
+    let mut watch = Watch::new();
+    watch.see(example("idle-in-transaction"), 0.0);
+    let report = watch.see(example("idle-in-transaction"), 1.0);
+    assert_eq!(since(&report, "idle-in-transaction"), Some(492.0));
+}
+
+#[test]
+fn when_the_clock_goes_back_or_time_is_lost_durations_start_anew() {
+    for jump in [-3600.0, 3600.0] {
+        let mut watch = Watch::new();
+        for s in 0..20 {
+            watch.see(example("budget"), f64::from(s));
+        }
+        watch.see(example("slow-outside"), 20.0);
+        let after = watch.see(example("budget"), 21.0 + jump);
+        // What still holds is still true, but for how long is not known...
+        assert_eq!(since(&after, "budget"), Some(0.0), "{jump}");
+        // ...and what was seen once, before, has to be seen twice again.
+        let once_more = watch.see(example("slow-outside"), 22.0 + jump);
+        assert_eq!(since(&once_more, "slow-outside"), None, "{jump}");
+        assert_eq!(since(&once_more, "budget"), Some(1.0), "{jump}");
+    }
+}
+
+#[test]
+fn what_does_not_hold_after_lost_time_is_gone_at_once() {
+    let mut watch = Watch::new();
+    watch.see(example("budget"), 0.0);
+    watch.see(example("budget"), 1.0);
+    assert_eq!(watch.see(calm(), 61.5).findings, []);
+}
+
+#[test]
+fn a_clock_that_is_adjusted_by_a_moment_changes_nothing() {
+    let mut watch = Watch::new();
+    watch.see(example("budget"), 0.0);
+    watch.see(example("budget"), 10.0);
+    assert_eq!(
+        since(&watch.see(example("budget"), 9.5), "budget"),
+        Some(10.0)
+    );
+}
+
+#[test]
+fn a_long_interval_is_not_lost_time() {
+    let config = Config {
+        interval: 60.0,
+        ..Config::default()
+    };
+    let mut tracker = Tracker::new(&config);
+    let mut report = Report::default();
+    for n in 0..3 {
+        let mut s = example("budget");
+        s.taken_at = Some(at(f64::from(n) * 61.0));
+        report = tracker.update(&s);
+    }
+    assert_eq!(since(&report, "budget"), Some(122.0));
+}
+
+#[test]
+fn without_a_time_nothing_moves() {
+    let mut timeless = example("budget");
+    timeless.taken_at = None;
+    let mut tracker = Tracker::new(&Config::default());
+    for _ in 0..3 {
+        let report = tracker.update(&timeless);
+        assert_eq!(report.findings, []);
+        assert!(report.verdict.contains("not told its time"));
+    }
+    let mut watch = Watch { tracker };
+    watch.see(example("budget"), 0.0);
+    assert_eq!(watch.tracker.update(&timeless).findings, []);
+    assert_eq!(
+        since(&watch.see(example("budget"), 1.0), "budget"),
+        Some(1.0)
+    );
+}
+
+#[test]
+fn sessions_that_share_a_pid_are_told_apart() {
+    let mut watch = Watch::new();
+    watch.see(example("idle-in-transaction"), 0.0);
+    let mut other = example("idle-in-transaction");
+    other.sessions[0].backend_start = Some(at(-1.0));
+    assert_eq!(since(&watch.see(other, 1.0), "idle-in-transaction"), None);
+}

@@ -1,0 +1,200 @@
+//! From triggers to findings: two looks before one is believed, a while before it is dropped, causes over symptoms.
+
+use super::rule::{Ctx, Place, Rule, Trigger};
+use super::{Finding, Report, Severity, order, rules, verdict, where_line};
+use crate::config::Config;
+use crate::probe::Snapshot;
+use std::collections::BTreeMap;
+
+/// Refreshes in which a trigger must have held.
+const LOOKS: u32 = 2;
+/// Steps of the server's clock backwards that are forgiven, in seconds: it is adjusted now and then.
+const SLEW: f64 = 1.0;
+
+/// A trigger over time.
+struct Track {
+    /// When it was first seen to hold.
+    first: f64,
+    /// When it was last seen to hold.
+    last: f64,
+    /// When its cause began, as last told.
+    began: f64,
+    /// Refreshes in which it held.
+    looks: u32,
+    /// It is a finding.
+    fired: bool,
+    /// What it said last.
+    trigger: Trigger,
+}
+
+/// A trigger that is a finding now.
+pub struct Active<'a> {
+    /// Place of its rule in the list.
+    pub rank: usize,
+    /// Name of its rule.
+    pub rule: &'static str,
+    /// Layer of its rule.
+    pub place: Place,
+    /// Seconds since it began.
+    pub since_s: f64,
+    /// What it says.
+    pub trigger: &'a Trigger,
+}
+
+/// Remembers what held at earlier refreshes. No I/O and no clock: time is the snapshot's own.
+pub struct Tracker {
+    config: Config,
+    rules: Vec<Box<dyn Rule>>,
+    tracks: BTreeMap<(usize, String), Track>,
+    last: Option<f64>,
+    once: bool,
+}
+
+impl Tracker {
+    /// A tracker that has seen nothing.
+    pub fn new(config: &Config) -> Self {
+        Self {
+            config: config.clone(),
+            rules: rules::all(),
+            tracks: BTreeMap::new(),
+            last: None,
+            once: false,
+        }
+    }
+
+    /// What a single snapshot says, for a program that ends after it. Whatever only a second refresh could tell (that
+    /// a trigger holds twice, that a server is short of connections for ten seconds) is taken as told.
+    pub fn once(config: &Config, snapshot: &Snapshot) -> Report {
+        let mut tracker = Self::new(config);
+        tracker.once = true;
+        tracker.update(snapshot)
+    }
+
+    /// What this snapshot, and those before it, say.
+    pub fn update(&mut self, snapshot: &Snapshot) -> Report {
+        let told = snapshot
+            .taken_at
+            .map(|t| t.epoch())
+            .filter(|t| t.is_finite());
+        if told.is_none() && self.last.is_none() && !self.once {
+            return Report {
+                verdict: "no verdict yet: the server has not told its time".into(),
+                layers: where_line::unread(),
+                findings: Vec::new(),
+            };
+        }
+        let now = self.now(told);
+        let patience = Ctx::new(snapshot, &self.config, now, self.once).patience();
+        let step = self.last.map_or(0.0, |last| now - last);
+        let torn = step < 0.0 || step > patience;
+        let fresh = self.last.is_none() || step != 0.0;
+        if torn {
+            self.forget();
+        }
+        let ctx = Ctx::new(snapshot, &self.config, now, self.once);
+        for (rank, rule) in self.rules.iter_mut().enumerate() {
+            for trigger in rule.check(&ctx) {
+                debug_assert!(
+                    trigger.explains.iter().all(|r| rule.explains().contains(r)),
+                    "{} explains what it does not say it may",
+                    rule.name()
+                );
+                see(&mut self.tracks, rank, trigger, now, fresh);
+            }
+        }
+        let interval = self.config.interval.max(snapshot.own.interval_s);
+        let clear_after = self.config.thresholds.clear_after;
+        let remember = clear_after.max(2.5 * interval).min(patience);
+        let once = self.once;
+        self.tracks.retain(|_, track| {
+            let gone = now - track.last;
+            track.fired = track.fired || track.looks >= LOOKS || once;
+            let keep = if track.fired {
+                gone < clear_after || gone == 0.0
+            } else {
+                gone < remember
+            };
+            keep && !(torn && track.last < now)
+        });
+        self.last = Some(now);
+        self.report(&ctx, now)
+    }
+
+    /// The snapshot's time; the last known one where it has none, or was only adjusted.
+    fn now(&self, told: Option<f64>) -> f64 {
+        match (told, self.last) {
+            (Some(told), Some(last)) if told < last && last - told < SLEW => last,
+            (Some(told), _) => told,
+            (None, last) => last.unwrap_or_default(),
+        }
+    }
+
+    /// Time was lost or went back: only what holds at this very refresh goes on being a finding, and since now.
+    fn forget(&mut self) {
+        for rule in &mut self.rules {
+            rule.forget();
+        }
+        self.tracks.retain(|_, track| track.fired);
+        for track in self.tracks.values_mut() {
+            track.last = f64::NEG_INFINITY;
+        }
+    }
+
+    fn report(&self, ctx: &Ctx, now: f64) -> Report {
+        let active: Vec<Active> = self
+            .tracks
+            .iter()
+            .filter(|(_, track)| track.fired)
+            .map(|((rank, _), track)| Active {
+                rank: *rank,
+                rule: self.rules[*rank].name(),
+                place: self.rules[*rank].place(),
+                since_s: (now - track.first.min(track.began)).max(0.0),
+                trigger: &track.trigger,
+            })
+            .collect();
+        let undecided = self
+            .tracks
+            .values()
+            .any(|t| !t.fired && t.last == now && t.trigger.severity > Severity::Info);
+        let findings: Vec<Finding> = order::order(&active);
+        Report {
+            verdict: verdict::verdict(ctx, &findings, undecided),
+            layers: where_line::layers(ctx, &active),
+            findings,
+        }
+    }
+}
+
+fn see(
+    tracks: &mut BTreeMap<(usize, String), Track>,
+    rank: usize,
+    trigger: Trigger,
+    now: f64,
+    fresh: bool,
+) {
+    let began = trigger.began_s.map_or(now, |s| now - s);
+    let key = (rank, trigger.key.clone());
+    match tracks.get_mut(&key) {
+        Some(track) => {
+            if track.last == f64::NEG_INFINITY {
+                track.first = now;
+            }
+            track.looks = track.looks.saturating_add(u32::from(fresh));
+            track.last = now;
+            track.began = began;
+            track.trigger = trigger;
+        }
+        None => {
+            let track = Track {
+                first: now,
+                last: now,
+                began,
+                looks: 1,
+                fired: false,
+                trigger,
+            };
+            tracks.insert(key, track);
+        }
+    }
+}

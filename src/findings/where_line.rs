@@ -1,0 +1,210 @@
+//! The `where` line: in two seconds, which layer to look at.
+//!
+//! A layer with a finding shows the gravest one's mark and words, also of a finding that another explains: the cause
+//! may be in one layer and be felt in the next. A layer without shows a figure that says why it is calm.
+
+use super::rule::{Ctx, Place, USUAL_SAMPLES};
+use super::rules::slow_outside;
+use super::tracker::Active;
+use super::words::{count, duration, plural, rate};
+use super::{Layer, Mark, Severity, Where};
+use crate::probe::State;
+use crate::probe::flow::Flow;
+
+/// Seconds after which a probe's data is too old to call anything good.
+const STALE: f64 = 15.0;
+/// Seconds of waiting for a lock from which on it is worth a mark.
+const WAITS: f64 = 5.0;
+
+/// Seconds without a finished task from which on a queue that used to finish them is worth a mark, and from which on
+/// it is the worst one where something else is wrong, too.
+const STANDSTILL: f64 = 120.0;
+const DEAD: f64 = 300.0;
+
+/// All four layers.
+pub fn layers(ctx: &Ctx, active: &[Active]) -> Where {
+    let layer =
+        |place: Place, calm: fn(&Ctx) -> Layer| found(active, place).unwrap_or_else(|| calm(ctx));
+    Where {
+        queue: standstill(ctx, active, layer(Place::Queue, queue)),
+        workers: layer(Place::Workers, workers),
+        database: layer(Place::Database, database),
+        outside: layer(Place::Outside, outside),
+    }
+}
+
+/// Before anything was read.
+pub fn unread() -> Where {
+    let unread = || layer(Mark::Unknown, "not read");
+    Where {
+        queue: unread(),
+        workers: unread(),
+        database: unread(),
+        outside: unread(),
+    }
+}
+
+fn found(active: &[Active], place: Place) -> Option<Layer> {
+    let of_layer = active.iter().filter(|a| a.place == place);
+    let gravest = of_layer.min_by(|a, b| {
+        (b.trigger.severity.cmp(&a.trigger.severity))
+            .then(a.rank.cmp(&b.rank))
+            .then(b.trigger.weight.total_cmp(&a.trigger.weight))
+    })?;
+    let mark = match gravest.trigger.severity {
+        Severity::Critical => Mark::Bad,
+        Severity::Warning => Mark::Warn,
+        Severity::Info => Mark::Good,
+    };
+    Some(Layer {
+        mark,
+        text: gravest.trigger.brief.clone(),
+    })
+}
+
+fn layer(mark: Mark, text: impl Into<String>) -> Layer {
+    Layer {
+        mark,
+        text: text.into(),
+    }
+}
+
+/// Why a probe's data is not worth a mark, if so.
+fn stale(ctx: &Ctx, probe: &str) -> Option<Layer> {
+    let health = ctx.snapshot.probes.iter().find(|p| p.name == probe)?;
+    match health.age_s {
+        Some(age) if age > STALE.max(ctx.patience() / 2.0) => {
+            Some(layer(Mark::Unknown, format!("seen {} ago", duration(age))))
+        }
+        None => Some(layer(Mark::Unknown, "not read")),
+        _ => None,
+    }
+}
+
+fn queue(ctx: &Ctx) -> Layer {
+    if let Some(stale) = stale(ctx, "queues") {
+        return stale;
+    }
+    let queues = &ctx.snapshot.queues;
+    if queues.is_empty() {
+        return layer(Mark::Unknown, "none found");
+    }
+    let done: Vec<f64> = queues.iter().filter_map(|q| q.finished_per_min).collect();
+    let running: u64 = queues
+        .iter()
+        .map(|q| q.n(State::Running))
+        .fold(0, u64::saturating_add);
+    if done.is_empty() {
+        return layer(Mark::Good, format!("{} running", count(running)));
+    }
+    layer(Mark::Good, format!("{} done/min", rate(done.iter().sum())))
+}
+
+/// A queue that finished tasks all along, has some, and finishes none any more says so whatever else is wrong with it.
+fn standstill(ctx: &Ctx, active: &[Active], said: Layer) -> Layer {
+    let Some(since) = ctx
+        .snapshot
+        .flow
+        .iter()
+        .filter_map(|flow| nothing_done_s(ctx, flow))
+        .reduce(f64::max)
+    else {
+        return said;
+    };
+    let told = active
+        .iter()
+        .any(|a| a.trigger.severity > Severity::Info && a.place != Place::Nowhere);
+    let mark = if told && since >= DEAD {
+        Mark::Bad
+    } else {
+        Mark::Warn
+    };
+    Layer {
+        mark: if said.mark == Mark::Bad {
+            Mark::Bad
+        } else {
+            mark
+        },
+        text: format!("0 done in {}", duration(since)),
+    }
+}
+
+/// Seconds for which nothing was finished, where that is out of the ordinary: it used to finish one a minute and more.
+fn nothing_done_s(ctx: &Ctx, flow: &Flow) -> Option<f64> {
+    let queue =
+        ctx.snapshot.queues.iter().find(|q| {
+            q.queue == flow.queue && q.schema == flow.schema && q.system == flow.system
+        })?;
+    let done = flow.finished.as_ref()?;
+    let busy = done.len() - done.iter().rev().take_while(|n| **n == 0).count();
+    let before: u64 = done[..busy].iter().map(|n| u64::from(*n)).sum();
+    let has_work = queue.n(State::Ready).max(queue.n(State::Running)) > 0;
+    let usual = before >= USUAL_SAMPLES && before >= busy as u64;
+    let last = flow.from?.plus(60.0 * busy as f64);
+    let since = ctx.snapshot.taken_at?.since(last)?;
+    (has_work && usual && !queue.paused && since >= STANDSTILL).then_some(since)
+}
+
+fn workers(ctx: &Ctx) -> Layer {
+    if let Some(stale) = stale(ctx, "leases") {
+        return stale;
+    }
+    let workers = ctx.snapshot.workers.len() as u64;
+    if workers == 0 {
+        return layer(Mark::Unknown, "none seen");
+    }
+    let expired = ctx.snapshot.leases.len() as u64;
+    if expired > 0 {
+        // Younger than the reclaim interval: nobody is late yet.
+        return layer(Mark::Good, format!("{} just expired", count(expired)));
+    }
+    layer(Mark::Good, plural(workers, "worker", "workers"))
+}
+
+fn database(ctx: &Ctx) -> Layer {
+    let waiting = ctx
+        .snapshot
+        .blocked
+        .iter()
+        .filter(|b| b.waiting_s >= WAITS)
+        .count() as u64;
+    if waiting > 0 {
+        return layer(Mark::Warn, format!("{} on locks", count(waiting)));
+    }
+    let c = &ctx.snapshot.connections;
+    if c.max == 0 {
+        return layer(Mark::Unknown, "not read");
+    }
+    let active = c.states.get("active").copied().unwrap_or_default();
+    layer(
+        Mark::Good,
+        format!("{} active, 0 on locks", count(active.into())),
+    )
+}
+
+/// While the database is not idle, slow runs cannot be laid at anybody else's door.
+fn outside(ctx: &Ctx) -> Layer {
+    let queues = &ctx.snapshot.queues;
+    let known: Vec<_> = queues.iter().filter(|q| q.over_usual.is_some()).collect();
+    let worst = queues
+        .iter()
+        .filter_map(slow_outside::over_usual)
+        .max_by_key(|(over, _)| *over);
+    if let Some((over, of)) = worst {
+        let text = format!("{over} of {of} runs over usual");
+        return layer(Mark::Unknown, text);
+    }
+    if known.is_empty() {
+        return layer(Mark::Unknown, "usual not known yet");
+    }
+    let over: u64 = known
+        .iter()
+        .filter_map(|q| q.over_usual)
+        .map(u64::from)
+        .sum();
+    let of: u64 = known.iter().map(|q| u64::from(q.over_usual_of)).sum();
+    layer(
+        Mark::Good,
+        format!("{} of {} over usual", count(over.min(of)), count(of)),
+    )
+}

@@ -1,0 +1,112 @@
+//! One snapshot for scripts and for terminals that cannot draw: tables, JSON, or only what is wrong.
+
+use crate::config::Config;
+use crate::connect::session::Purpose;
+use crate::connect::{Fault, Session, Target};
+use crate::feed::round::Round;
+use crate::findings::{Report, Severity, Tracker};
+use crate::probe::Snapshot;
+use crate::probe::tasks::Filter;
+use serde::Serialize;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The connection could not be made: exit code 2.
+#[derive(Debug, thiserror::Error)]
+#[error("{host} refuses the connection: {fault}")]
+pub struct Refused {
+    host: String,
+    fault: Fault,
+}
+
+impl Refused {
+    /// This host refuses.
+    pub fn new(host: &str, fault: Fault) -> Self {
+        Self {
+            host: host.to_string(),
+            fault,
+        }
+    }
+}
+
+/// Connects, or says who refuses.
+pub async fn open(target: &Target) -> Result<Session, Refused> {
+    let opened = Session::open(target, Purpose::Poll, "jobtop").await;
+    opened.map_err(|fault| Refused::new(&target.host, fault))
+}
+
+/// Reads everything once. What needs two readings (logins, reads per claim) is read twice, a second apart.
+pub async fn snapshot(target: &Target, config: &Arc<Config>) -> anyhow::Result<(Snapshot, Report)> {
+    let session = open(target).await?;
+    let mut round = Round::new(target.clone(), config.clone())?;
+    round.connected();
+    round.run_database(&session).await?;
+    round.run_queues(&session).await?;
+    session.take_cost();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    round.hurry();
+    round.run_database(&session).await?;
+    round.run_queues(&session).await?;
+    let (statements, us) = session.take_cost();
+    let own = &mut round.snapshot.own;
+    own.connections = 1;
+    own.statements_per_refresh = statements;
+    own.server_ms_per_refresh = us as f64 / 1000.0;
+    own.interval_s = config.interval;
+    own.share_of_server_time = us as f64 / 1e6 / config.interval;
+    own.pid = session.pid;
+    let snapshot = round.assemble();
+    session.close().await;
+    let report = Tracker::once(config, &snapshot);
+    Ok((snapshot, report))
+}
+
+/// Task rows by state and queue, in a snapshot that tells the server's clock.
+pub async fn tasks(
+    target: &Target,
+    config: &Arc<Config>,
+    filter: &Filter,
+) -> anyhow::Result<Snapshot> {
+    let session = open(target).await?;
+    let mut round = Round::new(target.clone(), config.clone())?;
+    round.run_database(&session).await?;
+    let rows = round.list(&session, filter).await?;
+    session.close().await;
+    round.snapshot.tasks.rows = rows;
+    Ok(round.snapshot)
+}
+
+#[derive(Serialize)]
+struct Whole<'a> {
+    #[serde(flatten)]
+    snapshot: &'a Snapshot,
+    #[serde(flatten)]
+    report: &'a Report,
+}
+
+/// A snapshot and what it says, as JSON.
+pub fn json(snapshot: &Snapshot, report: &Report) -> serde_json::Result<String> {
+    serde_json::to_string_pretty(&Whole { snapshot, report })
+}
+
+/// The verdict and every finding, a line each.
+pub fn findings(report: &Report) -> String {
+    let mut text = format!("{}\n", report.verdict);
+    for f in &report.findings {
+        let severity = match f.severity {
+            Severity::Info => "info",
+            Severity::Warning => "warning",
+            Severity::Critical => "CRITICAL",
+        };
+        text.push_str(&format!("{severity:<9} {:<20} {}\n", f.rule, f.sentence));
+    }
+    text
+}
+
+/// Is anything critical?
+pub fn critical(report: &Report) -> bool {
+    report
+        .findings
+        .iter()
+        .any(|f| f.severity == Severity::Critical)
+}

@@ -1,0 +1,19 @@
+//! What a queue looks like: the profile format (profile, check, template), the profiles that come with the program
+//! (builtin), detection, and the SQL that is made from them. No system has code of its own.
+
+pub mod action;
+pub mod check;
+pub mod columns;
+pub mod detect;
+pub mod instance;
+pub mod load;
+pub mod profile;
+pub mod reach;
+pub mod statement;
+pub mod template;
+
+pub use action::action_sql;
+pub use detect::{Settings, detect, fan_out};
+pub use instance::{Branch, Instance, Relation};
+pub use load::profiles;
+pub use profile::Profile;
