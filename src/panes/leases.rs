@@ -29,7 +29,7 @@ pub static PANE: PaneDef = PaneDef {
         "clock      the worker's clock minus the server's, from its claims",
         "overdue    since when the lease is over; by the server's clock",
     ],
-    detail: super::task::worker_detail,
+    detail: super::who::worker,
 };
 
 static WORKERS: [Column; 10] = [

@@ -31,7 +31,7 @@ pub static PANE: PaneDef = PaneDef {
         "drain        when the ready tasks are gone at this pace; never: more comes in than goes out",
         "n/a          not recorded by this system; Enter says why",
     ],
-    detail: super::task::queue_detail,
+    detail: super::about::detail,
 };
 
 static QUEUES: [Column; 20] = [

@@ -77,7 +77,7 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
             if 1 + all + gap * (groups.len() - 1) + 2 + size(right) <= width {
                 let mut left = vec![Span::raw(" ")];
                 left.extend(flow(groups, gap, width));
-                return spread(left, &[right.clone()], width);
+                return spread(left, std::slice::from_ref(right), width);
             }
         }
     }
