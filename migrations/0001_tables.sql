@@ -2,11 +2,8 @@
 --
 -- `jobtop migrate` applies these files. By hand, the same with psql (any schema name will do; the roles take their names from it):
 --
---     CREATE SCHEMA agent_queue;
---     SET search_path = agent_queue, pg_temp;
---     \i 0001_tables.sql
---     \i 0002_functions.sql
---     \i 0003_roles.sql
+--     psql -1 -v ON_ERROR_STOP=1 -c 'CREATE SCHEMA agent_queue' -c 'SET search_path = agent_queue, pg_temp' \
+--          -f 0001_tables.sql -f 0002_functions.sql -f 0003_claim.sql -f 0004_operate.sql -f 0005_roles.sql
 --
 -- Nothing below names the schema. The functions keep the search_path they were made with (SET search_path FROM CURRENT), therefore it
 -- must be exactly one schema followed by pg_temp: with pg_temp last nobody can put a temporary table in front of ours.
@@ -139,7 +136,6 @@ CREATE TABLE limits (
     tokens_per_minute bigint CHECK (tokens_per_minute >= 0),
     tokens_per_task   bigint NOT NULL DEFAULT 1000 CHECK (tokens_per_task > 0), -- what one try is expected to spend
     note              text,
-    changed_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT limits_one_task_must_fit_into_a_minute
         CHECK (tokens_per_minute IS NULL OR tokens_per_minute = 0 OR tokens_per_task <= tokens_per_minute)
 );
@@ -155,7 +151,7 @@ CREATE TABLE slots (
     fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0
 );
 CREATE INDEX slots_free ON slots (queue, slot) WHERE task_id IS NULL;
-CREATE UNIQUE INDEX slots_task ON slots (task_id) WHERE task_id IS NOT NULL;
+CREATE INDEX slots_task ON slots (task_id) WHERE task_id IS NOT NULL;
 
 -- Only for queues with a token limit: what a try is expected to spend and has not reported yet.
 CREATE TABLE token_reservations (

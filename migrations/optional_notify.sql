@@ -6,6 +6,16 @@
 -- The time of the last announcement lives in a sequence: shared, never locked, not undone by a rollback. Its distance to now counts,
 -- not its order, or a clock set back would shut the gate. A queue of notifications that somebody does not read is not made longer: a full
 -- one makes commits fail.
+--
+-- By hand: psql -1 -c 'SET search_path = agent_queue, pg_temp' -f optional_notify.sql
+
+DO $$
+BEGIN
+    IF current_schema() IS NULL OR current_schema() LIKE 'pg\_%'
+       OR current_setting('search_path') !~* '^\s*("([^"]|"")+"|[a-z_][a-z0-9_$]*)\s*,\s*pg_temp\s*$' THEN
+        RAISE EXCEPTION 'search_path is %: first SET search_path = agent_queue, pg_temp;', current_setting('search_path');
+    END IF;
+END $$;
 
 CREATE SEQUENCE IF NOT EXISTS notify_gate MINVALUE 0 START 0;
 

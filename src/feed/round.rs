@@ -13,7 +13,7 @@ use crate::probe::activity::Activity;
 use crate::probe::server::Server;
 use crate::probe::tasks::Filter;
 use crate::probe::tasks::Task;
-use crate::probe::{ServerTime, Snapshot, maintenance, statement};
+use crate::probe::{ServerTime, Snapshot, leases, maintenance, statement};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,7 @@ pub struct Round {
     config: Arc<Config>,
     queues: QueueProbes,
     maintenance: maintenance::Memory,
+    owners: leases::Memory,
     activity: Option<Activity>,
     /// What `LISTEN` was said for on this session; `None` before it was tried.
     listening: Option<Vec<String>>,
@@ -97,6 +98,7 @@ impl Round {
             target,
             config,
             maintenance: maintenance::Memory::default(),
+            owners: leases::Memory::default(),
             activity: None,
             listening: None,
             channels: Vec::new(),
@@ -124,7 +126,12 @@ impl Round {
     /// Runs what is due of the connection half. Fails only when the session is gone.
     pub async fn run_database(&mut self, db: &Session) -> Result<(), Fault> {
         let s = &mut self.slots;
-        probe!(s.server, Server::read(db, &self.target, &mut self.snapshot));
+        probe!(s.server, async {
+            Server::read(db, &self.target, &mut self.snapshot).await?;
+            let server = &mut self.snapshot.server;
+            server.read_only = !self.config.allow_writes || server.in_recovery;
+            Ok(())
+        });
         probe!(s.activity, async {
             let version = self.snapshot.server.version_num;
             self.activity = Some(Activity::read(db, version).await?);
@@ -146,7 +153,10 @@ impl Round {
         };
         let s = &mut self.slots;
         probe!(s.queues, self.queues.queues(db, now));
+        probe!(s.leases, self.queues.leases(db, now));
         probe!(s.tasks, self.queues.tasks(db, now));
+        probe!(s.finished, self.queues.finished(db, now));
+        probe!(s.cost, self.queues.cost(db, now));
         let tables: Vec<_> = self.queues.instances().flat_map(|i| i.tables()).collect();
         probe!(
             s.tables,
@@ -172,6 +182,11 @@ impl Round {
             activity.fill(&mut self.snapshot, &self.config.budgets);
         }
         self.queues.fill(&mut self.snapshot);
+        let s = &mut self.snapshot;
+        if let Some(now) = s.taken_at {
+            let owners = &mut self.owners;
+            leases::match_sessions(&mut s.workers, &mut s.leases, &s.sessions, owners, now);
+        }
         self.snapshot.probes = self.slots.all().map(|s| s.health(now)).to_vec();
         self.snapshot.clone()
     }

@@ -36,8 +36,18 @@ pub const FILES: &[Migration] = &[
     },
     Migration {
         version: 3,
-        name: "0003_roles.sql",
-        sql: include_str!("../../migrations/0003_roles.sql"),
+        name: "0003_claim.sql",
+        sql: include_str!("../../migrations/0003_claim.sql"),
+    },
+    Migration {
+        version: 4,
+        name: "0004_operate.sql",
+        sql: include_str!("../../migrations/0004_operate.sql"),
+    },
+    Migration {
+        version: 5,
+        name: "0005_roles.sql",
+        sql: include_str!("../../migrations/0005_roles.sql"),
     },
 ];
 

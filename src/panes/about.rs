@@ -1,6 +1,7 @@
 //! Everything about a queue, a worker, or one who spends.
 
-use super::common::{Drain, drain, flow, queue_of, root_of, session, session_name, stage};
+use super::chains::Chains;
+use super::common::{Drain, drain, flow, queue_of, session, session_name, stage};
 use super::session::{field, heading, plain};
 use crate::app::row::RowId;
 use crate::app::state::App;
@@ -285,11 +286,10 @@ pub fn worker_detail(app: &App, row: &RowId) -> Option<Vec<Line<'static>>> {
             "No session of that name. Workers may give theirs back while they work: it proves nothing.",
         )));
     }
+    let chains = Chains::of(snapshot);
     for s in own {
-        let waits = s
-            .pid
-            .filter(|p| root_of(snapshot, *p) != *p)
-            .map(|p| root_of(snapshot, p));
+        let root = s.pid.map(|p| (p, chains.root_of(p)));
+        let waits = root.filter(|(p, root)| p != root).map(|(_, root)| root);
         let behind = waits.map_or(String::new(), |root| {
             let name = session(snapshot, root).map_or("", session_name);
             format!("  waits behind {root} {name}")
@@ -311,6 +311,7 @@ pub fn worker_detail(app: &App, row: &RowId) -> Option<Vec<Line<'static>>> {
     let held = snapshot.tasks.rows.iter().filter(|t| {
         t.worker.as_deref() == Some(worker) && t.key.system == *system && t.state == State::Running
     });
+    let listed = lines.len();
     for t in held.take(40) {
         lines.push(Line::from(vec![
             text(&t.key.id),
@@ -320,6 +321,9 @@ pub fn worker_detail(app: &App, row: &RowId) -> Option<Vec<Line<'static>>> {
                 fmt::age(t.in_state_s)
             )),
         ]));
+    }
+    if listed == lines.len() {
+        lines.push(Line::from(dim("none of them is among the tasks listed")));
     }
     Some(lines)
 }
@@ -366,7 +370,7 @@ pub fn spender_detail(app: &App, row: &RowId) -> Option<Vec<Line<'static>>> {
             format!(
                 "{} in {}, {} of all",
                 fmt::usd(s.usd),
-                fmt::duration(cost.window_s),
+                fmt::span(cost.window_s),
                 fmt::percent(share)
             ),
         ),

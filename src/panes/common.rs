@@ -65,54 +65,6 @@ pub fn session_name(session: &Session) -> &str {
     }
 }
 
-/// Sessions that wait for this pid, directly or behind others.
-pub fn blocked_behind(snapshot: &Snapshot, pid: i32) -> Vec<i32> {
-    let mut found = vec![pid];
-    let mut at = 0;
-    while let Some(holder) = found.get(at).copied() {
-        for b in &snapshot.blocked {
-            if b.blocked_by.contains(&holder) && !found.contains(&b.pid) {
-                found.push(b.pid);
-            }
-        }
-        at += 1;
-    }
-    found.split_off(1)
-}
-
-/// Those who wait for nobody and stand at the head of who waits for whom.
-pub fn roots(snapshot: &Snapshot) -> Vec<i32> {
-    let waits = |pid: i32| snapshot.blocked.iter().any(|b| b.pid == pid);
-    let mut roots: Vec<i32> = Vec::new();
-    for pid in snapshot.blocked.iter().flat_map(|b| &b.blocked_by) {
-        if !waits(*pid) && !roots.contains(pid) {
-            roots.push(*pid);
-        }
-    }
-    // A deadlock about to be resolved has no root: show it from one of its own.
-    if roots.is_empty() {
-        roots.extend(snapshot.blocked.first().map(|b| b.pid));
-    }
-    roots.sort_by_key(|pid| std::cmp::Reverse(blocked_behind(snapshot, *pid).len()));
-    roots
-}
-
-/// Whom a waiting session waits for in the end.
-pub fn root_of(snapshot: &Snapshot, pid: i32) -> i32 {
-    let mut seen = vec![pid];
-    let mut at = pid;
-    while let Some(next) = snapshot
-        .blocked
-        .iter()
-        .find(|b| b.pid == at)
-        .and_then(|b| b.blocked_by.iter().find(|p| !seen.contains(p)))
-    {
-        at = *next;
-        seen.push(at);
-    }
-    at
-}
-
 /// How long the ready tasks last at the present pace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Drain {

@@ -1,7 +1,8 @@
 //! The connections pane: budgets against their limits, then every session that is not idle, idle ones grouped.
 
 use super::PaneDef;
-use super::common::{blocked_behind, graver, session_name, session_row, severity};
+use super::chains::Chains;
+use super::common::{graver, session_name, session_row, severity};
 use crate::app::row::RowId;
 use crate::app::state::{App, PaneId};
 use crate::findings::{Report, Severity};
@@ -66,11 +67,13 @@ fn table(app: &App) -> Table {
     };
     let c = &snapshot.connections;
     let budgets = c.budgets.iter().map(|b| budget(report, b)).collect();
+    let chains = Chains::of(snapshot);
     let mut sessions: Vec<(u8, f64, Row)> = snapshot
         .sessions
         .iter()
         .map(|s| {
-            let row = session(snapshot, report, s);
+            let blocks = s.pid.map_or(0, |p| chains.behind(p).len());
+            let row = session(report, s, blocks);
             let rank = match row.severity {
                 Some(Severity::Critical) => 0,
                 Some(Severity::Warning) => 1,
@@ -146,9 +149,8 @@ fn budget(report: &Report, b: &Budget) -> Row {
     .calm(grave.is_none())
 }
 
-fn session(snapshot: &Snapshot, report: &Report, s: &Session) -> Row {
+fn session(report: &Report, s: &Session, blocks: usize) -> Row {
     let id = session_row(s);
-    let blocks = s.pid.map_or(0, |p| blocked_behind(snapshot, p).len());
     let grave = severity(report, &id);
     let name = match (session_name(s), s.own, s.count) {
         (name, true, _) => format!("{name} (this jobtop)"),

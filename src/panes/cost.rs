@@ -209,7 +209,7 @@ pub fn summary(cost: &Cost) -> Vec<Vec<Span<'static>>> {
             dim(usual),
         ],
         vec![
-            dim(format!("last {} ", fmt::duration(cost.window_s))),
+            dim(format!("last {} ", fmt::span(cost.window_s))),
             text(fmt::usd(cost.usd)),
         ],
         vec![

@@ -32,7 +32,7 @@ static FINDINGS: [Column; 4] = [
     Column::words("severity", 8, 8, 1),
     Column::figures("since", 6, 1),
     Column::words("finding", 30, 400, 0),
-    Column::words("rule", 14, 22, 5),
+    Column::words("rule", 14, 22, 7),
 ];
 
 static LOG: [Column; 3] = [

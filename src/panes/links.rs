@@ -1,6 +1,7 @@
 //! How rows lead to one another: whose tasks (`t`), who stands in the way (`b`).
 
-use super::common::{blocked_behind, queue_of, root_of, roots, session, session_row};
+use super::chains::Chains;
+use super::common::{queue_of, session, session_row};
 use crate::app::row::RowId;
 use crate::app::state::App;
 use crate::probe::Snapshot;
@@ -89,23 +90,23 @@ fn task_of(snapshot: &Snapshot, task: &Task, of: &RowId) -> bool {
 /// The session that stands in the way of a row, if any: the head of the chain it waits in.
 pub fn blocker(app: &App, row: &RowId) -> Option<RowId> {
     let (snapshot, report) = app.shown()?;
+    let chains = Chains::of(snapshot);
     let of_pid = |pid: i32| session(snapshot, pid).map(session_row);
+    // One who neither waits nor is waited for stands in nobody's way.
+    let in_way = |pid: i32| {
+        let root = chains.root_of(pid);
+        of_pid(root).filter(|_| root != pid || !chains.behind(root).is_empty())
+    };
     match row {
-        RowId::Session { pid, .. } => {
-            let root = root_of(snapshot, *pid);
-            of_pid(root).filter(|_| root != *pid || !blocked_behind(snapshot, root).is_empty())
-        }
+        RowId::Session { pid, .. } => in_way(*pid),
         RowId::Task(key) => {
             let task = snapshot.tasks.rows.iter().find(|t| t.key == *key)?;
-            task.locked_by_pid
-                .or_else(|| pid_of_worker(snapshot, task.worker.as_deref()?))
-                .and_then(|pid| of_pid(root_of(snapshot, pid)))
+            match task.locked_by_pid {
+                Some(pid) => of_pid(chains.root_of(pid)),
+                None => in_way(pid_of_worker(snapshot, task.worker.as_deref()?)?),
+            }
         }
-        RowId::Worker { worker, .. } => {
-            let pid = pid_of_worker(snapshot, worker)?;
-            let root = root_of(snapshot, pid);
-            of_pid(root).filter(|_| root != pid || !blocked_behind(snapshot, root).is_empty())
-        }
+        RowId::Worker { worker, .. } => in_way(pid_of_worker(snapshot, worker)?),
         RowId::Queue { .. } => {
             let queue = queue_of(snapshot, row)?;
             let holder = snapshot
@@ -115,7 +116,7 @@ pub fn blocker(app: &App, row: &RowId) -> Option<RowId> {
                 .filter(|t| t.key.queue == queue.queue && t.key.system == queue.system)
                 .find_map(|t| t.locked_by_pid);
             holder
-                .or_else(|| roots(snapshot).first().copied())
+                .or_else(|| chains.roots().first().copied())
                 .and_then(of_pid)
         }
         RowId::Finding { rule, n } => {
@@ -127,7 +128,7 @@ pub fn blocker(app: &App, row: &RowId) -> Option<RowId> {
                 other => blocker(app, other),
             }
         }
-        _ => roots(snapshot).first().copied().and_then(of_pid),
+        _ => chains.roots().first().copied().and_then(of_pid),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What is shown: one file a pane, a pure function of the state. A new pane is one file and one line in [`PANES`].
 
 mod about;
+pub mod chains;
 mod common;
 mod connections;
 mod cost;

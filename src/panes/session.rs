@@ -1,6 +1,7 @@
 //! Everything about a session, a budget, or something that sessions wait for.
 
-use super::common::{blocked_behind, session as by_pid, session_name, session_row};
+use super::chains::Chains;
+use super::common::{session as by_pid, session_name, session_row};
 use super::connections::short_state;
 use crate::app::row::RowId;
 use crate::app::state::{App, Detail};
@@ -14,7 +15,8 @@ use ratatui::text::{Line, Span};
 
 /// `label   value`, aligned.
 pub fn field(label: &str, value: impl Into<Vec<Span<'static>>>) -> Line<'static> {
-    let mut spans = vec![dim(format!("{label:<14}"))];
+    let gap = 16usize.saturating_sub(clean::width(label)).max(2);
+    let mut spans = vec![dim(format!("{label}{}", " ".repeat(gap)))];
     spans.extend(value.into());
     Line::from(spans)
 }
@@ -129,7 +131,8 @@ fn chain(snapshot: &Snapshot, pid: i32, lines: &mut Vec<Line<'static>>) {
             format!("  {state} {}", fmt::age(s.state_s))
         })
     };
-    if let Some(b) = snapshot.blocked.iter().find(|b| b.pid == pid) {
+    let chains = Chains::of(snapshot);
+    if let Some(b) = chains.waiting(pid) {
         lines.extend(heading("WAITS FOR"));
         let on = b.relation.as_deref().unwrap_or("");
         let mode = b.mode.as_deref().unwrap_or("");
@@ -141,24 +144,20 @@ fn chain(snapshot: &Snapshot, pid: i32, lines: &mut Vec<Line<'static>>) {
             )
             .replace("  ", " "),
         )));
-        let mut at = pid;
         let mut seen = vec![pid];
-        let mut depth = 0;
-        while let Some(next) = snapshot.blocked.iter().find(|b| b.pid == at) {
-            let Some(holder) = next.blocked_by.iter().find(|p| !seen.contains(p)) else {
-                break;
-            };
+        let mut next = chains.nearest(b);
+        while let Some(holder) = next.filter(|p| !seen.contains(p)) {
+            let indent = "  ".repeat(seen.len() - 1);
             lines.push(Line::from(vec![
-                dim(format!("{}└ behind ", "  ".repeat(depth))),
-                text(name(*holder)),
-                dim(state(*holder)),
+                dim(format!("{indent}└ behind ")),
+                text(name(holder)),
+                dim(state(holder)),
             ]));
-            at = *holder;
-            seen.push(at);
-            depth += 1;
+            seen.push(holder);
+            next = chains.waiting(holder).and_then(|b| chains.nearest(b));
         }
     }
-    let behind = blocked_behind(snapshot, pid);
+    let behind = chains.behind(pid);
     if !behind.is_empty() {
         lines.extend(heading("BLOCKS"));
         for (n, p) in behind.iter().enumerate() {
@@ -167,7 +166,7 @@ fn chain(snapshot: &Snapshot, pid: i32, lines: &mut Vec<Line<'static>>) {
             } else {
                 "├ "
             };
-            let waits = snapshot.blocked.iter().find(|b| b.pid == *p);
+            let waits = chains.waiting(*p);
             let what = waits.map_or(String::new(), |b| {
                 format!("  Lock {} for {}", b.lock_type, fmt::duration(b.waiting_s))
             });
@@ -250,8 +249,8 @@ fn budget(app: &App, snapshot: &Snapshot, name: &str) -> Option<Vec<Line<'static
     ));
     lines.push(plain("oldest tx", fmt::age(b.oldest_transaction_s)));
     if let Some(rule) = app.config.budgets.iter().find(|r| r.name == name) {
-        lines.push(plain("applications", rule.applications.join(", ")));
-        lines.push(plain("roles", rule.roles.join(", ")));
+        lines.push(plain("applications", or_none(&rule.applications)));
+        lines.push(plain("roles", or_none(&rule.roles)));
     } else {
         lines.push(Line::from(dim(
             "Sessions that no [[budgets]] entry of the configuration names.",
@@ -267,6 +266,14 @@ fn budget(app: &App, snapshot: &Snapshot, name: &str) -> Option<Vec<Line<'static
         lines.push(one(s));
     }
     Some(lines)
+}
+
+fn or_none(patterns: &[String]) -> String {
+    if patterns.is_empty() {
+        "-".into()
+    } else {
+        patterns.join(", ")
+    }
 }
 
 fn wait(snapshot: &Snapshot, kind: &str, event: &str) -> Vec<Line<'static>> {

@@ -6,7 +6,7 @@ use crate::app::row::RowId;
 use crate::app::state::{App, PaneId};
 use crate::findings::{Report, Severity};
 use crate::probe::queues::{Kind, Queue};
-use crate::probe::stages::StageName;
+use crate::probe::stages::{Stage, StageName};
 use crate::probe::{Count, Snapshot, State};
 use crate::ui::fmt;
 use crate::ui::table::{Cell, Column, Row, Section, Table};
@@ -57,17 +57,20 @@ static QUEUES: [Column; 20] = [
     Column::words("why", 14, 20, 6),
 ];
 
-static KINDS: [Column; 11] = [
-    Column::words("kind", 16, 40, 0),
-    Column::words("queue", 8, 24, 2),
-    Column::figures("ready", 7, 1),
-    Column::figures("running", 7, 1),
-    Column::figures("oldest", 6, 1),
-    Column::figures("last claim", 10, 2),
-    Column::figures("wait p50", 8, 3),
-    Column::figures("run p50", 7, 3),
-    Column::figures("p95", 6, 4),
+static KINDS: [Column; 14] = [
+    Column::words("stages by kind", 16, 40, 0),
+    Column::figures("ready", 6, 2),
+    Column::figures("running", 7, 2),
+    Column::figures("oldest", 6, 3),
+    Column::figures("last claim", 10, 4),
+    Column::figures("wait p50", 8, 1),
+    Column::figures("p95", 6, 2),
+    Column::figures("start p50", 9, 5),
+    Column::figures("run p50", 7, 1),
+    Column::figures("p95", 6, 2),
     Column::figures("max", 6, 5),
+    Column::figures("total p50", 9, 3),
+    Column::figures("p95", 6, 4),
     Column::words("run, last 10m", 13, 16, 4),
 ];
 
@@ -82,10 +85,13 @@ fn table(app: &App) -> Table {
         (std::cmp::Reverse(grave(q)), !busy)
     });
     let rows = queues.iter().map(|q| queue(snapshot, report, q)).collect();
-    let kinds = queues
-        .iter()
-        .flat_map(|q| q.kinds.iter().map(|k| kind(snapshot, report, q, k)))
-        .collect();
+    let mut kinds = Vec::new();
+    for q in &queues {
+        kinds.push(whole(snapshot, q));
+        let last = q.kinds.len().saturating_sub(1);
+        let each = q.kinds.iter().enumerate();
+        kinds.extend(each.map(|(n, k)| kind(snapshot, report, q, k, n == last)));
+    }
     Table {
         sections: vec![
             Section::new("", &QUEUES, rows)
@@ -215,7 +221,17 @@ fn why(report: &Report, q: &Queue) -> Cell {
     }
 }
 
-fn kind(snapshot: &Snapshot, report: &Report, q: &Queue, k: &Kind) -> Row {
+/// A queue's own line above its kinds: its other figures stand in the list of queues.
+fn whole(snapshot: &Snapshot, q: &Queue) -> Row {
+    let mut cells = vec![Cell::word(&q.queue).ink(Ink::Strong)];
+    cells.extend((0..4).map(|_| Cell::nothing("")));
+    cells.extend(times(snapshot, q, None));
+    Row::new(queue_row(q), cells)
+        .find("system", Some(&q.system))
+        .still()
+}
+
+fn kind(snapshot: &Snapshot, report: &Report, q: &Queue, k: &Kind, last: bool) -> Row {
     let id = RowId::Queue {
         system: q.system.clone(),
         schema: q.schema.clone(),
@@ -223,17 +239,51 @@ fn kind(snapshot: &Snapshot, report: &Report, q: &Queue, k: &Kind) -> Row {
         kind: Some(k.kind.clone()),
     };
     let grave = severity(report, &id);
-    let of = |name| stage(snapshot, q, Some(&k.kind), name);
-    let time = |value: Option<f64>| Cell::figure_or(fmt::stage(value), value);
-    let run = of(StageName::Run);
+    let mut cells = vec![
+        Cell::word(format!("{} {}", if last { "└" } else { "├" }, k.kind)),
+        counted(Some(Count::exact(u64::from(k.ready)))),
+        counted(Some(Count::exact(u64::from(k.running)))),
+        Cell::figure_or(fmt::age(k.oldest_ready_s), k.oldest_ready_s),
+        match k.last_claim_s {
+            Some(s) => Cell::figure(fmt::duration(s), s),
+            None => Cell::figure("over 1h", f64::MAX).ink_if(k.ready > 0, Ink::Warn),
+        },
+    ];
+    cells.extend(times(snapshot, q, Some(&k.kind)));
+    Row::new(id, cells)
+        .severity(grave)
+        .find("system", Some(&q.system))
+        .find("queue", Some(&q.queue))
+        .calm(grave.is_none())
+}
+
+/// Time per stage, and where the run time is heading.
+fn times(snapshot: &Snapshot, q: &Queue, kind: Option<&str>) -> [Cell; 9] {
+    let of = |name| stage(snapshot, q, kind, name);
+    let time = |found: Option<&Stage>, pick: fn(&Stage) -> Option<f64>| {
+        let value = found.and_then(pick);
+        let known = found.is_some_and(|s| s.unknown.is_none());
+        Cell::figure_or(
+            if known {
+                fmt::age(value)
+            } else {
+                fmt::stage(value)
+            },
+            value,
+        )
+    };
+    let [wait, start, run, total] = [
+        StageName::Wait,
+        StageName::Start,
+        StageName::Run,
+        StageName::Total,
+    ]
+    .map(of);
     let trend = match run.and_then(|s| Some((s.recent_p50_s?, s.p50_s?))) {
         Some((now, usual)) if usual > 0.0 && now >= usual * 1.25 => {
-            let grave = now >= usual * 2.0;
-            Cell::figure(
-                format!("↑ {} x{:.1}", fmt::duration(now), now / usual),
-                now / usual,
-            )
-            .ink_if(grave, Ink::Warn)
+            let times = now / usual;
+            Cell::figure(format!("↑ {} x{times:.1}", fmt::duration(now)), times)
+                .ink_if(times >= 2.0, Ink::Warn)
         }
         Some((now, usual)) if now <= usual * 0.75 => {
             Cell::figure(format!("↓ {}", fmt::duration(now)), now / usual)
@@ -241,28 +291,17 @@ fn kind(snapshot: &Snapshot, report: &Report, q: &Queue, k: &Kind) -> Row {
         Some((now, _)) => Cell::figure(format!("→ {}", fmt::duration(now)), 1.0).ink(Ink::Dim),
         None => Cell::nothing("n/a"),
     };
-    Row::new(
-        id,
-        vec![
-            Cell::word(&k.kind),
-            Cell::word(&q.queue).ink(Ink::Dim),
-            counted(Some(Count::exact(u64::from(k.ready)))),
-            counted(Some(Count::exact(u64::from(k.running)))),
-            Cell::figure_or(fmt::age(k.oldest_ready_s), k.oldest_ready_s),
-            match k.last_claim_s {
-                Some(s) => Cell::figure(fmt::duration(s), s),
-                None => Cell::figure("over 1h", f64::MAX).ink_if(k.ready > 0, Ink::Warn),
-            },
-            time(of(StageName::Wait).and_then(|s| s.p50_s)),
-            time(run.and_then(|s| s.p50_s)),
-            time(run.and_then(|s| s.p95_s)),
-            time(run.and_then(|s| s.max_s)),
-            trend,
-        ],
-    )
-    .severity(grave)
-    .find("system", Some(&q.system))
-    .calm(grave.is_none())
+    [
+        time(wait, |s| s.p50_s),
+        time(wait, |s| s.p95_s),
+        time(start, |s| s.p50_s),
+        time(run, |s| s.p50_s),
+        time(run, |s| s.p95_s),
+        time(run, |s| s.max_s),
+        time(total, |s| s.p50_s),
+        time(total, |s| s.p95_s),
+        trend,
+    ]
 }
 
 fn head(app: &App, width: u16) -> Vec<Line<'static>> {

@@ -1,6 +1,7 @@
 //! Everything about a task: what its row says, its attempts, errors, payload, and what its session waits for.
 
-use super::common::{root_of, session, session_name};
+use super::chains::Chains;
+use super::common::{session, session_name};
 use super::session::{field, heading, plain};
 use crate::app::row::RowId;
 use crate::app::state::{App, Detail};
@@ -27,7 +28,7 @@ pub fn detail(app: &App, row: &RowId) -> Option<Vec<Line<'static>>> {
             Detail::Query(_) => return None,
         },
         Some(Err(why)) => {
-            let mut lines = listed.map_or_else(Vec::new, |t| facts(snapshot, t));
+            let mut lines = listed.map_or_else(Vec::new, |t| facts(snapshot, t, Vec::new()));
             lines.push(Line::default());
             lines.push(Line::from(ink(why, Ink::Warn)));
             lines
@@ -35,7 +36,7 @@ pub fn detail(app: &App, row: &RowId) -> Option<Vec<Line<'static>>> {
         None => {
             let mut lines = listed.map_or_else(
                 || vec![plain("task", &key.id), plain("system", &key.system)],
-                |t| facts(snapshot, t),
+                |t| facts(snapshot, t, Vec::new()),
             );
             lines.push(Line::default());
             lines.push(Line::from(dim(
@@ -51,13 +52,19 @@ fn find<'a>(snapshot: &'a Snapshot, key: &TaskKey) -> Option<&'a Task> {
 }
 
 fn whole(snapshot: &Snapshot, d: &TaskDetail) -> Vec<Line<'static>> {
-    let mut lines = facts(snapshot, &d.task);
+    let mut more = Vec::new();
     if let Some(c) = d.confidence {
-        lines.push(plain("confidence", format!("{c:.2}")));
+        more.push(plain("confidence", format!("{c:.2}")));
     }
     for (name, value) in &d.more {
-        lines.push(plain(&clean::clean(name), value));
+        more.push(plain(&clean::clean(name), value));
     }
+    // The list's first line of the error gives way to the whole of it.
+    let mut task = d.task.clone();
+    if d.error.is_some() {
+        task.last_error = None;
+    }
+    let mut lines = facts(snapshot, &task, more);
     if !d.batch.is_empty() {
         lines.extend(batch(&d.task, &d.batch));
     }
@@ -75,7 +82,7 @@ fn whole(snapshot: &Snapshot, d: &TaskDetail) -> Vec<Line<'static>> {
     lines
 }
 
-fn facts(snapshot: &Snapshot, t: &Task) -> Vec<Line<'static>> {
+fn facts(snapshot: &Snapshot, t: &Task, more: Vec<Line<'static>>) -> Vec<Line<'static>> {
     let now = snapshot.taken_at;
     let since = |t: Option<ServerTime>| now?.since(t?);
     let mut state = vec![ink(
@@ -161,6 +168,7 @@ fn facts(snapshot: &Snapshot, t: &Task) -> Vec<Line<'static>> {
     if let Some(p) = t.priority {
         lines.push(plain("priority", p.to_string()));
     }
+    lines.extend(more);
     lines.extend(heading("TIMES"));
     lines.extend(times(t, now));
     if let Some(e) = &t.last_error {
@@ -201,7 +209,7 @@ fn waits(snapshot: &Snapshot, t: &Task) -> Vec<Line<'static>> {
                     fmt::duration(b.waiting_s),
                     b.lock_type
                 )),
-                ink(who(root_of(snapshot, b.pid)), Ink::Bad),
+                ink(who(Chains::of(snapshot).root_of(b.pid)), Ink::Bad),
             ],
         )]
     })

@@ -130,7 +130,7 @@ fn state(task: &Task, cancel_asked: Option<f64>) -> Cell {
     };
     match (task.state, cancel_asked) {
         (State::Running, Some(s)) => {
-            Cell::word(format!("cancel? {}", fmt::duration(s))).ink(Ink::Warn)
+            Cell::word(format!("cancel? {}", fmt::coarse(s))).ink(Ink::Warn)
         }
         _ if task.locked_by_pid.is_some() => Cell::word(format!("{name}*")),
         (State::Failed, _) => Cell::word(name).ink(Ink::Warn),

@@ -1,7 +1,8 @@
 //! The waits pane: who waits behind whom, as a tree, and what active sessions wait for.
 
 use super::PaneDef;
-use super::common::{blocked_behind, roots, session, session_name, session_row, severity};
+use super::chains::Chains;
+use super::common::{session, session_name, session_row, severity};
 use crate::app::row::RowId;
 use crate::app::state::{App, PaneId};
 use crate::findings::{Report, Severity};
@@ -12,6 +13,7 @@ use crate::ui::table::{Cell, Column, Row, Section, Table};
 use crate::ui::text::{dim, flow, ink, text};
 use crate::ui::theme::Ink;
 use ratatui::text::{Line, Span};
+use std::collections::BTreeSet;
 
 /// The pane.
 pub static PANE: PaneDef = PaneDef {
@@ -50,18 +52,18 @@ fn table(app: &App) -> Table {
     let Some((snapshot, report)) = app.shown() else {
         return Table::default();
     };
-    let mut tree = Vec::new();
-    let mut seen = Vec::new();
-    for root in roots(snapshot) {
-        branch(
-            snapshot,
-            report,
-            root,
-            &mut Vec::new(),
-            &mut tree,
-            &mut seen,
-        );
+    let chains = Chains::of(snapshot);
+    let mut tree = Tree {
+        snapshot,
+        report,
+        chains: &chains,
+        rows: Vec::new(),
+        seen: BTreeSet::new(),
+    };
+    for root in chains.roots() {
+        tree.branch(root, &mut Vec::new());
     }
+    let tree = tree.rows;
     let most = snapshot.waits.iter().map(|w| w.sessions).max().unwrap_or(0);
     let mut waits: Vec<_> = snapshot.waits.iter().collect();
     waits.sort_by_key(|w| std::cmp::Reverse(w.sessions));
@@ -107,54 +109,42 @@ fn table(app: &App) -> Table {
     }
 }
 
-/// A session and, below it, those that wait for it. `last` tells for each level above whether it ended there.
-fn branch(
-    snapshot: &Snapshot,
-    report: &Report,
-    pid: i32,
-    last: &mut Vec<bool>,
-    rows: &mut Vec<Row>,
-    seen: &mut Vec<i32>,
-) {
-    if seen.contains(&pid) || last.len() > 24 {
-        return;
-    }
-    seen.push(pid);
-    let mut lead = String::new();
-    for (level, ended) in last.iter().enumerate() {
-        lead.push_str(match (level + 1 == last.len(), ended) {
-            (true, true) => "└ ",
-            (true, false) => "├ ",
-            (false, true) => "  ",
-            (false, false) => "│ ",
-        });
-    }
-    let waiting = snapshot.blocked.iter().find(|b| b.pid == pid);
-    rows.push(row(snapshot, report, pid, &lead, waiting));
-    // Who waits behind several is shown under the last of them only: those ahead of it in the queue wait too.
-    let mut children: Vec<i32> = snapshot
-        .blocked
-        .iter()
-        .filter(|b| nearest(snapshot, b) == Some(pid))
-        .map(|b| b.pid)
-        .collect();
-    children.sort_by_key(|p| std::cmp::Reverse(blocked_behind(snapshot, *p).len()));
-    let count = children.len();
-    for (n, child) in children.into_iter().enumerate() {
-        last.push(n + 1 == count);
-        branch(snapshot, report, child, last, rows, seen);
-        last.pop();
-    }
+/// The tree in the making.
+struct Tree<'a> {
+    snapshot: &'a Snapshot,
+    report: &'a Report,
+    chains: &'a Chains<'a>,
+    rows: Vec<Row>,
+    seen: BTreeSet<i32>,
 }
 
-/// Of those a session waits for, the one it is listed under: one who waits for nobody, else the first.
-fn nearest(snapshot: &Snapshot, b: &Blocked) -> Option<i32> {
-    let waits = |pid: &i32| snapshot.blocked.iter().any(|b| b.pid == *pid);
-    b.blocked_by
-        .iter()
-        .find(|p| !waits(p))
-        .or_else(|| b.blocked_by.first())
-        .copied()
+impl Tree<'_> {
+    /// A session and, below it, those that wait for it. `last` tells for each level above whether it ended there.
+    fn branch(&mut self, pid: i32, last: &mut Vec<bool>) {
+        if last.len() > 24 || !self.seen.insert(pid) {
+            return;
+        }
+        let mut lead = String::new();
+        for (level, ended) in last.iter().enumerate() {
+            lead.push_str(match (level + 1 == last.len(), ended) {
+                (true, true) => "└ ",
+                (true, false) => "├ ",
+                (false, true) => "  ",
+                (false, false) => "│ ",
+            });
+        }
+        let blocks = self.chains.behind(pid).len();
+        let waiting = self.chains.waiting(pid);
+        self.rows
+            .push(row(self.snapshot, self.report, pid, &lead, waiting, blocks));
+        let children = self.chains.children(pid);
+        let count = children.len();
+        for (n, child) in children.into_iter().enumerate() {
+            last.push(n + 1 == count);
+            self.branch(child, last);
+            last.pop();
+        }
+    }
 }
 
 fn row(
@@ -163,10 +153,10 @@ fn row(
     pid: i32,
     lead: &str,
     waiting: Option<&Blocked>,
+    blocks: usize,
 ) -> Row {
     let known = session(snapshot, pid);
     let id = known.map_or(RowId::Session { pid, started_us: 0 }, session_row);
-    let blocks = blocked_behind(snapshot, pid).len();
     let name = match known {
         Some(s) => format!("{lead}{pid} {}", session_name(s)),
         None => format!("{lead}{pid}"),

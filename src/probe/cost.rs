@@ -3,6 +3,12 @@
 use super::Usd;
 use serde::{Deserialize, Serialize};
 
+pub mod ledger;
+pub mod read;
+pub mod total;
+
+pub use ledger::Ledger;
+
 /// Spend over the window, summed over every queue that records it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cost {

@@ -3,6 +3,15 @@
 use super::{ServerTime, Usd};
 use serde::{Deserialize, Serialize};
 
+pub mod arrivals;
+pub mod failing;
+pub mod history;
+pub mod read;
+pub mod report;
+pub mod slots;
+
+pub use history::History;
+
 /// One queue by minute, oldest first. The last minute is the running one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Flow {

@@ -4,6 +4,13 @@ use super::ServerTime;
 use super::tasks::TaskKey;
 use serde::{Deserialize, Serialize};
 
+pub mod poison;
+pub mod read;
+pub mod sessions;
+pub mod skew;
+
+pub use sessions::{Memory, match_sessions};
+
 /// A running task that is stuck: its lease has expired, or its system's own rule says so.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Lease {

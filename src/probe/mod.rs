@@ -41,6 +41,9 @@ pub struct Snapshot {
     pub maintenance: maintenance::Maintenance,
     /// Depth of every queue.
     pub queues: Vec<queues::Queue>,
+    /// Estimated numbers of finished tasks, by system.
+    #[serde(default)]
+    pub totals: Vec<queues::Totals>,
     /// Time spent per stage and queue, over the window.
     pub stages: Vec<stages::Stage>,
     /// Arrivals, finished and failed attempts by minute.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 pub mod depth;
 pub mod estimate;
+pub mod invariants;
 
 /// One queue of one system.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -53,6 +54,18 @@ pub struct Queue {
     pub paused: bool,
     /// What is not known here, and why.
     pub notes: Vec<String>,
+}
+
+/// Finished tasks of a system over all time, from the planner's statistics; `other` counts native states that its
+/// profile does not know.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Profile.
+    pub system: String,
+    /// Schema.
+    pub schema: String,
+    /// By state; empty where there are no statistics.
+    pub states: BTreeMap<State, Count>,
 }
 
 /// Depth of one kind of task within a queue.

@@ -11,7 +11,6 @@ SELECT current_setting('server_version')::text AS version,
        current_database()::text AS database,
        current_user::text AS role,
        pg_is_in_recovery() AS in_recovery,
-       (current_setting('default_transaction_read_only') = 'on') AS read_only,
        extract(epoch FROM pg_postmaster_start_time())::float8 AS started_at,
        pg_has_role(current_user, 'pg_read_all_stats', 'usage') AS sees_all,
        current_setting('TimeZone')::text AS time_zone,
@@ -35,7 +34,7 @@ pub struct Server {
     pub user: String,
     /// A standby.
     pub in_recovery: bool,
-    /// Our session cannot write.
+    /// Nothing can be written: writes are not allowed, or it is a standby. (The polling session never can.)
     pub read_only: bool,
     /// `listen`, `polling`, or `off: reason`.
     pub push: String,
@@ -69,7 +68,7 @@ impl Server {
             cores: cores(target),
             user: row.word("role")?,
             in_recovery: row.flag("in_recovery")?.unwrap_or(false),
-            read_only: row.flag("read_only")?.unwrap_or(false),
+            read_only: true,
             push: std::mem::take(&mut snapshot.server.push),
             started_at: row.time("started_at")?,
             sees_all: row.flag("sees_all")?.unwrap_or(false),

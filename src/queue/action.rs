@@ -1,10 +1,9 @@
 //! The write behind an operator's action: one statement that locks the rows in id order without waiting, checks on the
 //! UPDATE's own target row that each is still what the operator saw, and says for every id asked what became of it.
 
-use super::instance::{Branch, Instance};
+use super::instance::{Branch, Instance, param_as};
 use super::profile::{Action, Effect};
 use super::statement::{Value, Values, write};
-use super::template::{Piece, pieces};
 use crate::action::{Target, Verb};
 use crate::connect::{Cells, Fault, Session};
 
@@ -72,16 +71,6 @@ pub fn action_sql(instance: &Instance, verb: Verb, queue: &str) -> Result<Action
         settings: instance.values.clone(),
         effect: action.effect,
     })
-}
-
-fn param_as(sql: &str, param: &str, expr: &str) -> String {
-    let part = |piece: &Piece<'_>| match piece {
-        Piece::Param { name, .. } if *name == param => expr.to_string(),
-        Piece::Param { name, .. } => format!(":{name}"),
-        Piece::Text(text) => text.to_string(),
-        Piece::Blank { name, .. } => format!("{{{name}}}"),
-    };
-    pieces(sql).iter().map(part).collect()
 }
 
 fn guarded(instance: &Instance, action: &Action, branch: &Branch) -> Result<String, Fault> {

@@ -311,7 +311,7 @@ fn check(p: &Profile) -> Check {
         top,
         &p.arrivals,
         columns::ARRIVAL,
-        &["since"],
+        &["since", "until"],
         true,
     )?;
     names.sources(
@@ -319,7 +319,7 @@ fn check(p: &Profile) -> Check {
         top,
         &p.attempts,
         columns::ATTEMPT,
-        &["since"],
+        &["since", "until"],
         true,
     )?;
     names.sources(
@@ -330,8 +330,22 @@ fn check(p: &Profile) -> Check {
         &["id"],
         false,
     )?;
-    names.sources("cost", top, &p.cost, columns::COST, &["since"], true)?;
-    names.sources("lost", top, &p.lost, columns::LOST, &["since"], true)?;
+    names.sources(
+        "cost",
+        top,
+        &p.cost,
+        columns::COST,
+        &["since", "until"],
+        true,
+    )?;
+    names.sources(
+        "lost",
+        top,
+        &p.lost,
+        columns::LOST,
+        &["since", "until"],
+        true,
+    )?;
     for rule in &p.stuck {
         let at = rule.r#where.span().start;
         if !p.live.iter().any(|l| l.name == rule.live) {

@@ -131,8 +131,9 @@ pub const LOST: &[(&str, Cast)] = &[
 
 /// Parameters that are jobtop's own.
 pub const RESERVED: &[&str] = &[
-    "since", "until", "id", "ids", "seen", "attempts", "tokens", "reason", "bound", "head",
-    "limit", "batch", "kinds", "queues", "usual", "state", "queue", "slot",
+    "since", "until", "end", "id", "ids", "seen", "attempts", "tokens", "reason", "bound", "head",
+    "limit", "batch", "kinds", "queues", "usual", "state", "queue", "slot", "wide", "rows",
+    "locked", "each", "tenants",
 ];
 
 impl Cast {

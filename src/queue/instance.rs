@@ -3,7 +3,7 @@
 use super::columns::Cast;
 use super::profile::{Live, Profile, Source, Sql};
 use super::statement::Values;
-use super::template::{expand, ident, literal};
+use super::template::{Piece, expand, ident, literal, pieces};
 use crate::connect::Fault;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -270,6 +270,17 @@ impl Instance {
             ..fault
         }
     }
+}
+
+/// A template whose parameter `:param` is an expression instead.
+pub fn param_as(sql: &str, param: &str, expr: &str) -> String {
+    let part = |piece: &Piece<'_>| match piece {
+        Piece::Param { name, .. } if *name == param => expr.to_string(),
+        Piece::Param { name, .. } => format!(":{name}"),
+        Piece::Text(text) => text.to_string(),
+        Piece::Blank { name, .. } => format!("{{{name}}}"),
+    };
+    pieces(sql).iter().map(part).collect()
 }
 
 /// Sessions that hold a transaction id, as `held (xid, pid)`: a live row whose xmax is one of them is locked or

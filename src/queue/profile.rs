@@ -45,10 +45,10 @@ pub struct Profile {
     /// One task, whatever its state: `:id`.
     #[serde(default)]
     pub by_id: Vec<Source>,
-    /// Tasks by creation: `at` is the creation, `:since` bounds it.
+    /// Tasks by creation: `at` is the creation, `:since` and `:until` bound it.
     #[serde(default)]
     pub arrivals: Vec<Source>,
-    /// Tries by end: `at` is the end (or the claim, see [`Source::ends`]), `:since` bounds it.
+    /// Tries by end: `at` is the end (or the claim, see [`Source::ends`]), `:since` and `:until` bound it.
     #[serde(default)]
     pub attempts: Vec<Source>,
     /// All tries of one task: `:id`.
@@ -57,7 +57,7 @@ pub struct Profile {
     /// The tasks of one batch: `:batch`.
     #[serde(default)]
     pub batch: Vec<Source>,
-    /// Spend: one row a model call or a try; `at` orders them, `:since` bounds them.
+    /// Spend: one row a model call or a try; `at` orders them, `:since` and `:until` bound them.
     #[serde(default)]
     pub cost: Vec<Source>,
     /// Tries that lost their worker: `:since` bounds them.

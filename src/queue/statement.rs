@@ -15,6 +15,8 @@ pub enum Value {
     Typed(String, &'static str),
     /// int8.
     Int(i64),
+    /// float8.
+    Float(f64),
     /// Seconds since 1970, used as timestamptz.
     Time(f64),
     /// text[].
@@ -31,7 +33,7 @@ impl Value {
             Value::Text(v) => (v, Type::TEXT),
             Value::Typed(v, _) => (v, Type::TEXT),
             Value::Int(v) => (v, Type::INT8),
-            Value::Time(v) => (v, Type::FLOAT8),
+            Value::Time(v) | Value::Float(v) => (v, Type::FLOAT8),
             Value::Texts(v) => (v, Type::TEXT_ARRAY),
             Value::Ints(v) => (v, Type::INT8_ARRAY),
             Value::Floats(v) => (v, Type::FLOAT8_ARRAY),

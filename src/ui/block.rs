@@ -75,7 +75,7 @@ pub fn draw(buffer: &mut Buffer, area: Rect, app: &App, pane: PaneId, shape: Sha
             y += 1;
         }
     }
-    let cursor = focused.then(|| super::table::current(app, pane)).flatten();
+    let cursor = focused.then(|| rows.cursor(&view)).flatten();
     let rest = Rect::new(area.x, y, area.width, area.bottom().saturating_sub(y));
     let none = rows.total > 0 && rows.is_empty();
     if none {

@@ -27,7 +27,26 @@ pub fn duration(seconds: f64) -> String {
         3_600..86_400 => format!("{}h{:02}m", s / 3_600, s % 3_600 / 60),
         86_400..172_800 => format!("{}h", s / 3_600),
         172_800..63_072_000 => format!("{}d", s / 86_400),
-        _ => format!("{}y", s / 31_536_000),
+        63_072_000..31_536_000_000 => format!("{}y", s / 31_536_000),
+        _ => "ever".into(),
+    }
+}
+
+/// A length of time by its largest unit: `19s`, `8m`, `2h`, `9d`.
+pub fn coarse(seconds: f64) -> String {
+    let text = duration(seconds.max(0.0).round());
+    let end = text
+        .find(|c: char| c.is_alphabetic())
+        .map_or(text.len(), |at| at + 1);
+    text[..end].replace(".0", "")
+}
+
+/// A length of time as one says it: `1h`, not `1h00m`.
+pub fn span(seconds: f64) -> String {
+    if seconds >= 3_600.0 && seconds % 3_600.0 == 0.0 {
+        coarse(seconds)
+    } else {
+        duration(seconds)
     }
 }
 
@@ -208,6 +227,15 @@ mod tests {
             (f64::INFINITY, "ever"),
         ] {
             assert_eq!(duration(s), text);
+        }
+        for (s, text) in [
+            (0.2, "0s"),
+            (19.4, "19s"),
+            (130.0, "2m"),
+            (9_000.0, "2h"),
+            (8e5, "9d"),
+        ] {
+            assert_eq!(coarse(s), text);
         }
     }
 

@@ -44,7 +44,7 @@ pub fn draw(
     };
     let at = items
         .iter()
-        .position(|i| matches!(i, Item::Row(s, r) if cursor == Some(&sections[*s].rows[*r].id)));
+        .position(|i| matches!(i, Item::Row(s, r) if at_cursor(&sections[*s].rows[*r], cursor)));
     let top = top(&items, at, height);
     let fits: Vec<Vec<(usize, u16)>> = sections.iter().map(|s| fit(s, area.width - LEAD)).collect();
     let mut rows = 0;
@@ -63,7 +63,7 @@ pub fn draw(
             Item::Row(s, r) => {
                 rows += 1;
                 let row = &sections[*s].rows[*r];
-                let here = cursor == Some(&row.id);
+                let here = at_cursor(row, cursor);
                 let line = body(row, &fits[*s], sections[*s].columns, here);
                 if here {
                     let end = fits[*s].first().map_or(0, |(_, w)| LEAD + w);
@@ -76,6 +76,10 @@ pub fn draw(
         buffer.set_line(area.x, y, &text, area.width);
     }
     rows
+}
+
+fn at_cursor(row: &Row, cursor: Option<&RowId>) -> bool {
+    !row.still && cursor == Some(&row.id)
 }
 
 /// Lines needed to show everything.
@@ -206,7 +210,11 @@ fn body(row: &Row, fit: &[(usize, u16)], columns: &[Column], here: bool) -> Line
         let plain = matches!(cell.ink, Ink::Text | Ink::Dim);
         spans.push(ink(
             pad(&text, usize::from(*w), columns[*at].align),
-            if here && plain { Ink::Strong } else { cell.ink },
+            match (here, n) {
+                (true, 0) => Ink::Text,
+                (true, _) if plain => Ink::Strong,
+                _ => cell.ink,
+            },
         ));
     }
     Line::from(spans)

@@ -113,7 +113,7 @@ fn pulse(app: &App) -> Span<'static> {
                 .as_ref()
                 .and_then(|n| n.taken_at?.since(held.taken_at?))
                 .map_or(0.0, |s| s.max(0.0));
-            ink(format!(" HELD {} ago ", fmt::duration(behind)), Ink::Badge)
+            ink(format!(" HELD {} ", fmt::coarse(behind)), Ink::Badge)
         }
         (Link::Connecting(_), None, Some(_)) => ink(format!(" STALE {age} "), Ink::Alarm),
         // A refresh that takes far longer than the interval is as good as lost.

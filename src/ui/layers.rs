@@ -17,7 +17,7 @@ use ratatui::widgets::{Block, BorderType, Borders, Clear, Widget};
 pub fn draw(buffer: &mut Buffer, area: Rect, app: &App) {
     for layer in &app.layers {
         match layer {
-            Layer::Confirm(dialog) => confirm(buffer, area, app, dialog),
+            Layer::Confirm(dialog) => confirm(buffer, area, dialog),
             Layer::Help { scroll } => {
                 let (title, lines) = page(app, layer, area);
                 scrolled(buffer, sheet(area), &title, &lines, *scroll);
@@ -52,13 +52,12 @@ pub fn page_height(app: &App) -> u16 {
         .max(1)
 }
 
-/// The place of help and details: all but the header and the footer.
+/// The place of help and details: all but the header and the footer, since half a screen beside them only distracts.
 fn sheet(area: Rect) -> Rect {
-    let width = area.width.min(124);
     Rect::new(
-        area.x + (area.width - width) / 2,
+        area.x,
         area.y + 1,
-        width,
+        area.width,
         area.height.saturating_sub(2),
     )
 }
@@ -83,8 +82,21 @@ fn page(app: &App, layer: &Layer, area: Rect) -> (String, Vec<Line<'static>>) {
         _ => ("help".to_string(), help(app)),
     };
     let width = usize::from(inner(sheet(area)).width);
-    let lines = lines.iter().flat_map(|l| wrap(l, width, 14)).collect();
+    let lines = lines.iter().flat_map(|l| wrap(l, width, hang(l))).collect();
     (title, lines)
+}
+
+/// Where the second line of a wrapped one begins: under its text, not under its label.
+fn hang(line: &Line) -> usize {
+    let text = line.to_string();
+    let label = text.trim_start();
+    let start = text.len() - label.len();
+    let gap = label.find("  ").map(|at| start + at);
+    let after = gap.map(|at| at + text[at..].len() - text[at..].trim_start().len());
+    match after.filter(|at| *at <= 24) {
+        Some(at) => super::clean::width(&text[..at]),
+        None => start,
+    }
 }
 
 fn scrolled(buffer: &mut Buffer, sheet: Rect, title: &str, lines: &[Line<'static>], scroll: u16) {
@@ -127,11 +139,8 @@ fn frame(buffer: &mut Buffer, area: Rect, title: &str) {
 fn help(app: &App) -> Vec<Line<'static>> {
     let def = panes::pane(app.focus);
     let mut lines = vec![
-        Line::from(vec![
-            ink(def.title, Ink::Title),
-            text("  "),
-            text(def.purpose),
-        ]),
+        Line::from(ink(def.title, Ink::Title)),
+        Line::from(text(def.purpose)),
         Line::default(),
     ];
     lines.extend(def.help.iter().map(|h| Line::from(dim(*h))));
@@ -189,7 +198,7 @@ fn help(app: &App) -> Vec<Line<'static>> {
 }
 
 /// The question before a write. Its default is No, and its last lines are always visible.
-fn confirm(buffer: &mut Buffer, area: Rect, app: &App, dialog: &Dialog) {
+fn confirm(buffer: &mut Buffer, area: Rect, dialog: &Dialog) {
     let width = area.width.saturating_sub(4).min(84);
     let room = usize::from(width.saturating_sub(4));
     let mut lines: Vec<Line<'static>> = dialog
@@ -218,7 +227,6 @@ fn confirm(buffer: &mut Buffer, area: Rect, app: &App, dialog: &Dialog) {
     for (line, y) in lines.iter().zip(inside.top()..inside.bottom()) {
         buffer.set_line(inside.x, y, line, inside.width);
     }
-    let _ = app;
 }
 
 fn foot(dialog: &Dialog, room: usize) -> Vec<Line<'static>> {
@@ -229,43 +237,42 @@ fn foot(dialog: &Dialog, room: usize) -> Vec<Line<'static>> {
     if dialog.busy {
         return vec![Line::from(ink("writing…", Ink::Warn))];
     }
+    let many = if dialog.plan.targets.len() == 1 {
+        "it"
+    } else {
+        "them"
+    };
+    let no = [ink("Esc", Ink::Key), text(" no"), dim(" (the default)")];
     if dialog.must_type.is_empty() {
-        return wrap(
-            &Line::from(vec![
-                ink("y", Ink::Key),
-                text(format!(" {verb}      ")),
-                ink("n", Ink::Key),
-                dim(" or "),
-                ink("Esc", Ink::Key),
-                text(" no"),
-                dim(" (the default)"),
-            ]),
-            room,
-            0,
-        );
+        let mut spans = vec![
+            ink("y", Ink::Key),
+            text(format!(" yes, {verb} {many}      ")),
+            ink("n", Ink::Key),
+            dim(" or "),
+        ];
+        spans.extend(no);
+        return wrap(&Line::from(spans), room, 0);
     }
     let typed = dialog.input.value();
     let (before, after) = split(typed, dialog.input.cursor());
     let mut after = after.chars();
     let caret = after.next().map_or_else(|| " ".to_string(), String::from);
     let ready = typed.trim() == dialog.must_type;
+    let mut spans = vec![
+        ink("Enter", if ready { Ink::Key } else { Ink::Dim }),
+        ink(
+            format!(" yes, {verb} {many}      "),
+            if ready { Ink::Text } else { Ink::Dim },
+        ),
+    ];
+    spans.extend(no);
     vec![
         Line::from(vec![
-            text(format!("type {} to {verb}: ", dialog.must_type)),
+            text(format!("type {} to {verb} {many}: ", dialog.must_type)),
             ink(before, Ink::Strong),
             ink(caret, Ink::Badge),
             ink(after.as_str(), Ink::Strong),
         ]),
-        Line::from(vec![
-            ink("Enter", if ready { Ink::Key } else { Ink::Dim }),
-            if ready {
-                text(format!(" {verb}      "))
-            } else {
-                dim(format!(" {verb}      "))
-            },
-            ink("Esc", Ink::Key),
-            text(" no"),
-            dim(" (the default)"),
-        ]),
+        Line::from(spans),
     ]
 }

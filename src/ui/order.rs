@@ -18,7 +18,16 @@ pub struct Shown {
 impl Shown {
     /// Rows shown.
     pub fn len(&self) -> usize {
-        self.table.sections.iter().map(|s| s.rows.len()).sum()
+        self.table.rows().count()
+    }
+
+    /// The row under the cursor, or the first while that one is not shown.
+    pub fn cursor(&self, view: &View) -> Option<RowId> {
+        let at = view.cursor.as_ref();
+        let there = at.filter(|c| self.table.rows().any(|r| r.id == **c));
+        there
+            .or_else(|| self.table.rows().next().map(|r| &r.id))
+            .cloned()
     }
 
     /// No row is shown.
@@ -35,11 +44,7 @@ pub fn visible(app: &App, pane: PaneId) -> Vec<RowId> {
 
 /// The row that keys act on: the one under the cursor, or the first while that is not on screen.
 pub fn current(app: &App, pane: PaneId) -> Option<RowId> {
-    let ids = visible(app, pane);
-    let cursor = app.views.get(&pane).and_then(|v| v.cursor.clone());
-    cursor
-        .filter(|c| ids.contains(c))
-        .or_else(|| ids.into_iter().next())
+    shown(app, pane).cursor(&app.view(pane))
 }
 
 /// Filters and orders a pane's table.
@@ -51,7 +56,7 @@ pub fn shown(app: &App, pane: PaneId) -> Shown {
         for section in &mut table.sections {
             section
                 .rows
-                .retain(|r| panes::links::belongs(app, &r.id, of));
+                .retain(|r| !r.still && panes::links::belongs(app, &r.id, of));
         }
     }
     unique(&mut table);
@@ -74,7 +79,9 @@ pub fn shown(app: &App, pane: PaneId) -> Shown {
 fn unique(table: &mut Table) {
     let mut seen = BTreeSet::new();
     for section in &mut table.sections {
-        section.rows.retain(|r| seen.insert(r.id.clone()));
+        section
+            .rows
+            .retain(|r| r.still || seen.insert(r.id.clone()));
     }
 }
 

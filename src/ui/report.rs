@@ -239,7 +239,7 @@ fn cost(app: &App, s: &Snapshot, out: &mut String) -> std::fmt::Result {
         out,
         "\nCOST  {} in {}, {}/h now (usual {}), {} lost to failed attempts, {} tokens unpriced",
         fmt::usd(c.usd),
-        fmt::duration(c.window_s),
+        fmt::span(c.window_s),
         fmt::usd(c.usd_per_hour),
         usual(c.usual_usd_per_hour),
         fmt::usd(c.usd_failed_attempts),

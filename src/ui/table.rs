@@ -160,6 +160,8 @@ pub struct Row {
     pub marked: bool,
     /// Not worth a line of its own where space is short.
     pub calm: bool,
+    /// Only read: the cursor passes it by, because its identity has a row of its own elsewhere.
+    pub still: bool,
 }
 
 impl Row {
@@ -172,6 +174,7 @@ impl Row {
             find: Vec::new(),
             marked: false,
             calm: false,
+            still: false,
         }
     }
 
@@ -186,6 +189,12 @@ impl Row {
         if let Some(value) = value {
             self.find.push((name, value.to_string()));
         }
+        self
+    }
+
+    /// Never under the cursor.
+    pub fn still(mut self) -> Self {
+        self.still = true;
         self
     }
 
@@ -244,9 +253,10 @@ pub struct Table {
 }
 
 impl Table {
-    /// All rows in order.
+    /// All rows that the cursor can be on, in order.
     pub fn rows(&self) -> impl Iterator<Item = &Row> {
-        self.sections.iter().flat_map(|s| &s.rows)
+        let all = self.sections.iter().flat_map(|s| &s.rows);
+        all.filter(|r| !r.still)
     }
 }
 

@@ -423,3 +423,89 @@ async fn a_token_limit_counts_what_ran_before_it() {
         12
     );
 }
+
+#[tokio::test]
+async fn what_is_changed_by_hand_gives_its_slot_back_at_the_next_reclaim() {
+    let (client, config) = queue("by_hand").await;
+    run(
+        &client,
+        "INSERT INTO limits (queue, max_running, tokens_per_minute) VALUES ('q', 4, 4000)",
+    )
+    .await;
+    run(
+        &client,
+        "SELECT enqueue('q', 'k') FROM generate_series(1, 20)",
+    )
+    .await;
+    run(&client, "SELECT claim('q', 'w', 4)").await;
+    run(&client, "DELETE FROM tasks WHERE id = 1").await;
+    run(
+        &client,
+        "UPDATE tasks SET status = 'failed', finished_at = now() WHERE id = 2",
+    )
+    .await;
+    // Not while somebody is in the middle of it.
+    let other = session(&config).await;
+    run(&other, "BEGIN; SELECT complete(3, 1)").await;
+    run(&client, "SET lock_timeout = '1ms'; SELECT reclaim()").await;
+    assert_eq!(
+        lines(
+            &client,
+            "SELECT task_id FROM slots WHERE task_id IS NOT NULL ORDER BY 1"
+        )
+        .await,
+        ["3", "4"]
+    );
+    assert_eq!(
+        lines(
+            &client,
+            "SELECT task_id FROM token_reservations WHERE until = 'infinity' ORDER BY 1"
+        )
+        .await,
+        ["3", "4"]
+    );
+    run(&other, "ROLLBACK").await;
+    run(&client, "SELECT reclaim()").await;
+    assert_eq!(
+        number(&client, "SELECT count(task_id) FROM slots").await,
+        2,
+        "what runs keeps its slot"
+    );
+    run(
+        &client,
+        "UPDATE token_reservations SET until = now() WHERE until < 'infinity'",
+    )
+    .await;
+    assert_eq!(
+        lines(&client, "SELECT id FROM claim('q', 'w', 9)").await,
+        ["5", "6"]
+    );
+    run(&client, "SET lock_timeout = 0; TRUNCATE tasks CASCADE").await;
+    run(&client, "SELECT reclaim()").await;
+    assert_eq!(
+        one(&client, "SELECT count(*), count(task_id) FROM slots").await,
+        "4|0"
+    );
+    run(
+        &client,
+        "UPDATE token_reservations SET until = now() WHERE until < 'infinity'",
+    )
+    .await;
+    // Set back to the beginning by hand: the queue goes on.
+    run(&client, "SELECT enqueue('q', 'k')").await;
+    let (id, token) = claim_one(&client, "q").await;
+    run(
+        &client,
+        &format!("UPDATE tasks SET status = 'enqueued', attempt = 0 WHERE id = {id}"),
+    )
+    .await;
+    assert_eq!(claim_one(&client, "q").await, (id, token + 1));
+    assert_eq!(
+        one(&client, &format!("SELECT complete({id}, {})", token + 1)).await,
+        "ok"
+    );
+    assert_eq!(
+        one(&client, "SELECT count(*), count(task_id) FROM slots").await,
+        "4|0"
+    );
+}

@@ -224,7 +224,7 @@ async fn the_files_work_by_hand_and_refuse_a_search_path_that_is_not_safe() {
             &format!("CREATE SCHEMA IF NOT EXISTS agent_queue; SET search_path = {path}"),
         )
         .await;
-        for file in &FILES[..2] {
+        for file in &FILES[..4] {
             let error = client.batch_execute(file.sql).await.expect_err(path);
             assert!(
                 error

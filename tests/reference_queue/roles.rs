@@ -27,7 +27,8 @@ const OPERATOR_CALLS: [&str; 5] = [
     "unpark('{1}')",
     "reclaim()",
 ];
-const INTERNAL_CALLS: [&str; 6] = [
+const INTERNAL_CALLS: [&str; 7] = [
+    "_free_orphans()",
     "_operate('requeue', '{1}', NULL, NULL, NULL)",
     "_end_attempt(1, 1, 'failed', NULL, now())",
     "_enqueue_again(1, now(), now(), NULL, true)",

@@ -7,9 +7,9 @@ use super::row::{read, selected};
 use crate::connect::{Cells, Fault, Session};
 use crate::probe::queues::depth::{BRANCHES, Depth};
 use crate::probe::{ServerTime, State};
+use crate::queue::instance::param_as;
 use crate::queue::profile::Live;
 use crate::queue::statement::{Value, Values, run};
-use crate::queue::template::{Piece, pieces};
 use crate::queue::{Branch, Instance};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -100,7 +100,7 @@ fn bodies(
     }
     if locked && let Ok(source) = instance.source(&p.by_id, branch) {
         let row = selected(instance, &source.row, None, branch)?;
-        let from = of_ids(&instance.from(source, branch)?);
+        let from = param_as(&instance.from(source, branch)?, "id", "wanted.id");
         out.push(format!(
             "SELECT {}::int8 AS class, h.* FROM unnest(:locked) AS wanted(id) CROSS JOIN LATERAL (SELECT {row} {from} LIMIT 1) h",
             Class::Locked as u8
@@ -160,17 +160,6 @@ fn selected_final(
 ) -> Result<String, Fault> {
     let list = instance.columns(own, crate::queue::columns::listed(), true, branch)?;
     Ok(format!("{list}, NULL::text AS stuck"))
-}
-
-/// The `by_id` source for each of many ids.
-fn of_ids(from: &str) -> String {
-    let cut = |piece: &Piece<'_>| match piece {
-        Piece::Param { name: "id", .. } => "wanted.id".to_string(),
-        Piece::Param { name, .. } => format!(":{name}"),
-        Piece::Text(text) => text.to_string(),
-        Piece::Blank { name, .. } => format!("{{{name}}}"),
-    };
-    pieces(from).iter().map(cut).collect()
 }
 
 /// The tasks of one instance that most need attention, most urgent first.

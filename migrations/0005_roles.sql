@@ -1,4 +1,4 @@
--- The reference queue, part 3: who may do what. Three roles without login, to be granted to the roles that people and programs log in with:
+-- The reference queue, part 5: who may do what. Three roles without login, to be granted to the roles that people and programs log in with:
 --
 --     <schema>_worker     may call the functions that enqueue and work; touches no table
 --     <schema>_operator   reads everything, may requeue, cancel, park, unpark and reclaim, and append to operator_actions
@@ -46,9 +46,14 @@ BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA %I TO %s, %s, %s', current_schema(), worker, operator, monitor);
     EXECUTE format('GRANT SELECT ON tasks, task_attempts, usage, limits, slots, token_reservations, operator_actions TO %s', monitor);
 
+    -- The ledger of `jobtop migrate`, where that was used.
+    IF to_regclass(format('%I.migrations', current_schema())) IS NOT NULL THEN
+        EXECUTE format('GRANT SELECT ON migrations TO %s', monitor);
+    END IF;
+
     -- Every function that is not granted below is for the others to call.
     REVOKE ALL ON FUNCTION enqueue, enqueue_many, claim, started, heartbeat, complete, fail, cancelled, report_usage, reclaim,
-        requeue, cancel, park, unpark, backoff, _gate, _limits_changed, _why_not, _end_attempt, _enqueue_again, _finish, _operate
+        requeue, cancel, park, unpark, backoff, _gate, _limits_changed, _free_orphans, _why_not, _end_attempt, _enqueue_again, _finish, _operate
         FROM PUBLIC;
     EXECUTE format('GRANT EXECUTE ON FUNCTION enqueue, enqueue_many, claim, started, heartbeat, complete, fail, cancelled, report_usage, reclaim TO %s', worker);
     EXECUTE format('GRANT EXECUTE ON FUNCTION requeue, cancel, park, unpark, reclaim TO %s', operator);

@@ -1,11 +1,12 @@
-//! Whole screens.
+//! Pictures of all screens, to look at.
 
-use super::theme::{Depth, Theme};
-use super::*;
-use crate::app::state::{Layer, PaneId};
+use super::overlays;
+use crate::app::state::{App, PaneId};
 use crate::panes::fixture;
+use crate::ui::theme::{Depth, Theme};
+use crate::ui::{render, svg};
 
-/// Pictures of all screens, to look at: `JOBTOP_PICTURES=dir cargo test --lib pictures -- --ignored`.
+/// `JOBTOP_PICTURES=dir cargo test --lib pictures -- --ignored`.
 #[test]
 #[ignore = "writes files to look at"]
 fn pictures() {
@@ -54,11 +55,9 @@ fn pictures() {
             app.zoom = Some(pane);
             save(&format!("pane-{pane:?}-{w}x{h}"), &app, &theme, w, h);
         }
-        let (mut app, row) = fixture::task_detail(incident.clone());
-        app.layers.push(Layer::Detail { row, scroll: 0 });
-        save(&format!("detail-{w}x{h}"), &app, &theme, w, h);
-        app.layers = vec![Layer::Help { scroll: 0 }];
-        save(&format!("help-{w}x{h}"), &app, &theme, w, h);
+        for (name, app) in overlays() {
+            save(&format!("over-{name}-{w}x{h}"), &app, &theme, w, h);
+        }
         save(
             &format!("true-{w}x{h}"),
             &incident,

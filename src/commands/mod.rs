@@ -1,5 +1,17 @@
 //! What each command does, and how it ends.
 
+/// Turns an early exit into the result that commands return.
+macro_rules! or_exit {
+    ($result:expr) => {
+        match $result {
+            Ok(value) => value,
+            Err(exit) => return Ok(exit),
+        }
+    };
+}
+
+mod demo;
+
 use crate::cli::{Cli, Command, Look, Migrate, Place, Tasks, Watch};
 use crate::config::Config;
 use crate::connect::Target;
@@ -67,6 +79,9 @@ pub fn run(cli: Cli) -> Exit {
     term::install_panic_hook();
     let result = match cli.command {
         None => watch(&cli.watch),
+        Some(Command::Demo(args)) => demo::demo(&args),
+        Some(Command::Seed(args)) => demo::seed(&args),
+        Some(Command::Work(args)) => demo::work(&args),
         Some(Command::Tasks(args)) => tasks(&args),
         Some(Command::Migrate(args)) => migrate(&args),
         Some(Command::Config(args)) => print_config(&args),
@@ -79,9 +94,9 @@ pub fn run(cli: Cli) -> Exit {
 }
 
 /// One thread for keys and drawing, one for the feed: a slow query must not hold up a key.
-pub fn runtime() -> Result<tokio::runtime::Runtime> {
+pub fn runtime(threads: usize) -> Result<tokio::runtime::Runtime> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder.worker_threads(1).enable_all();
+    builder.worker_threads(threads).enable_all();
     builder.build().context("cannot start the runtime")
 }
 
@@ -106,16 +121,6 @@ fn target(place: &Place) -> Result<Target, Exit> {
     Target::parse(place.url.as_deref()).map_err(|e| Exit::Usage(format!("{e:#}")))
 }
 
-/// Turns an early exit into the result that commands return.
-macro_rules! or_exit {
-    ($result:expr) => {
-        match $result {
-            Ok(value) => value,
-            Err(exit) => return Ok(exit),
-        }
-    };
-}
-
 fn watch(args: &Watch) -> Result<Exit> {
     let file = args.place.config.as_deref();
     let config = Arc::new(or_exit!(config(file, &args.look, args.allow_writes)));
@@ -124,7 +129,7 @@ fn watch(args: &Watch) -> Result<Exit> {
         return once(args, &target, &config);
     }
     or_exit!(can_draw());
-    let ended = runtime()?.block_on(run::monitor(target, config))?;
+    let ended = runtime(1)?.block_on(run::monitor(target, config))?;
     Ok(Exit::of(ended))
 }
 
@@ -140,7 +145,7 @@ pub fn can_draw() -> Result<(), Exit> {
 }
 
 fn once(args: &Watch, target: &Target, config: &Arc<Config>) -> Result<Exit> {
-    let (snapshot, report) = runtime()?.block_on(once::snapshot(target, config))?;
+    let (snapshot, report) = runtime(1)?.block_on(once::snapshot(target, config))?;
     let critical = once::critical(&report);
     let text = if args.json {
         once::json(&snapshot, &report)? + "\n"
@@ -178,7 +183,7 @@ fn tasks(args: &Tasks) -> Result<Exit> {
         queue: args.queue.clone(),
         limit: args.limit,
     };
-    let snapshot = runtime()?.block_on(async { once::tasks(&target, &config, &filter).await })?;
+    let snapshot = runtime(1)?.block_on(async { once::tasks(&target, &config, &filter).await })?;
     let text = if args.json {
         serde_json::to_string_pretty(&snapshot.tasks.rows)? + "\n"
     } else {
@@ -196,7 +201,7 @@ fn migrate(args: &Migrate) -> Result<Exit> {
         (_, true) => NotifyChange::Remove,
         _ => NotifyChange::Keep,
     };
-    let report = runtime()?.block_on(async {
+    let report = runtime(1)?.block_on(async {
         let mut client = plain_client(&target).await?;
         apply(&mut client, &args.schema, change).await
     })?;

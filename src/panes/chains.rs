@@ -1,0 +1,164 @@
+//! Who waits behind whom. A queue of waiters lists everybody ahead of each one, so the edges grow with the square of
+//! the sessions: they are indexed once a table, not searched once a row.
+
+use crate::probe::Snapshot;
+use crate::probe::activity::Blocked;
+use std::collections::BTreeMap;
+
+/// Waiting sessions and those they wait for.
+pub struct Chains<'a> {
+    blocked: &'a [Blocked],
+    /// Number of each pid.
+    number: BTreeMap<i32, usize>,
+    pids: Vec<i32>,
+    /// Numbers of those who wait for each.
+    waiters: Vec<Vec<usize>>,
+    /// Position in `blocked` of each that waits.
+    waits: Vec<Option<usize>>,
+}
+
+impl<'a> Chains<'a> {
+    /// Indexes a snapshot.
+    pub fn of(snapshot: &'a Snapshot) -> Self {
+        let mut chains = Self {
+            blocked: &snapshot.blocked,
+            number: BTreeMap::new(),
+            pids: Vec::new(),
+            waiters: Vec::new(),
+            waits: Vec::new(),
+        };
+        for (at, b) in snapshot.blocked.iter().enumerate() {
+            let waiter = chains.number(b.pid);
+            chains.waits[waiter] = Some(at);
+            for holder in &b.blocked_by {
+                let holder = chains.number(*holder);
+                chains.waiters[holder].push(waiter);
+            }
+        }
+        chains
+    }
+
+    fn number(&mut self, pid: i32) -> usize {
+        *self.number.entry(pid).or_insert_with(|| {
+            self.pids.push(pid);
+            self.waiters.push(Vec::new());
+            self.waits.push(None);
+            self.pids.len() - 1
+        })
+    }
+
+    /// What a session waits for, if it waits.
+    pub fn waiting(&self, pid: i32) -> Option<&'a Blocked> {
+        let number = *self.number.get(&pid)?;
+        self.waits[number].map(|at| &self.blocked[at])
+    }
+
+    /// Those who wait for a session, directly or behind others, nearest first.
+    pub fn behind(&self, pid: i32) -> Vec<i32> {
+        let Some(start) = self.number.get(&pid) else {
+            return Vec::new();
+        };
+        let mut seen = vec![false; self.pids.len()];
+        seen[*start] = true;
+        let mut found = vec![*start];
+        let mut at = 0;
+        while let Some(holder) = found.get(at).copied() {
+            for waiter in &self.waiters[holder] {
+                if !seen[*waiter] {
+                    seen[*waiter] = true;
+                    found.push(*waiter);
+                }
+            }
+            at += 1;
+        }
+        found[1..].iter().map(|n| self.pids[*n]).collect()
+    }
+
+    /// Those who wait for nobody while others wait for them, most waited for first.
+    pub fn roots(&self) -> Vec<i32> {
+        let mut roots: Vec<i32> = (0..self.pids.len())
+            .filter(|n| self.waits[*n].is_none() && !self.waiters[*n].is_empty())
+            .map(|n| self.pids[n])
+            .collect();
+        // A deadlock about to be resolved has no root: show it from one of its own.
+        if roots.is_empty() {
+            roots.extend(self.blocked.first().map(|b| b.pid));
+        }
+        roots.sort_by_cached_key(|pid| (std::cmp::Reverse(self.behind(*pid).len()), *pid));
+        roots
+    }
+
+    /// Whom a session waits for in the end; itself when it waits for nobody.
+    pub fn root_of(&self, pid: i32) -> i32 {
+        let mut seen = vec![pid];
+        let mut at = pid;
+        while let Some(next) = self
+            .waiting(at)
+            .and_then(|b| self.nearest(b))
+            .filter(|p| !seen.contains(p))
+        {
+            at = next;
+            seen.push(at);
+        }
+        at
+    }
+
+    /// Of those a session waits for, the one it is listed under: one who waits for nobody, else the first.
+    pub fn nearest(&self, b: &Blocked) -> Option<i32> {
+        let free = b.blocked_by.iter().find(|p| self.waiting(**p).is_none());
+        free.or_else(|| b.blocked_by.first()).copied()
+    }
+
+    /// The sessions listed under one in the tree, most waited for first.
+    pub fn children(&self, pid: i32) -> Vec<i32> {
+        let Some(number) = self.number.get(&pid) else {
+            return Vec::new();
+        };
+        let mut children: Vec<i32> = self.waiters[*number]
+            .iter()
+            .map(|n| self.pids[*n])
+            .filter(|child| self.waiting(*child).and_then(|b| self.nearest(b)) == Some(pid))
+            .collect();
+        children.sort_by_cached_key(|p| std::cmp::Reverse(self.behind(*p).len()));
+        children
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(edges: &[(i32, &[i32])]) -> Snapshot {
+        let blocked = edges.iter().map(|(pid, by)| Blocked {
+            pid: *pid,
+            blocked_by: by.to_vec(),
+            ..Blocked::default()
+        });
+        Snapshot {
+            blocked: blocked.collect(),
+            ..Snapshot::default()
+        }
+    }
+
+    #[test]
+    fn a_chain_leads_to_its_root_and_back() {
+        let s = snapshot(&[(2, &[1]), (3, &[2]), (4, &[2, 1]), (9, &[8])]);
+        let c = Chains::of(&s);
+        assert_eq!(c.behind(1), [2, 4, 3]);
+        assert_eq!(c.behind(4), [] as [i32; 0]);
+        assert_eq!(c.behind(77), [] as [i32; 0]);
+        assert_eq!(c.roots(), [1, 8]);
+        assert_eq!((c.root_of(3), c.root_of(4), c.root_of(1)), (1, 1, 1));
+        assert_eq!(c.children(1), [2, 4]);
+        assert_eq!(c.children(2), [3]);
+    }
+
+    #[test]
+    fn a_deadlock_ends() {
+        let s = snapshot(&[(1, &[2]), (2, &[3]), (3, &[1])]);
+        let c = Chains::of(&s);
+        assert_eq!(c.roots(), [1]);
+        assert_eq!(c.behind(1), [3, 2]);
+        assert_eq!(c.root_of(1), 3);
+    }
+}

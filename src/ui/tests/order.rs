@@ -1,0 +1,138 @@
+//! Filter, order, selection: which rows are shown, and that keys act on the row one sees.
+
+use crate::app::row::RowId;
+use crate::app::state::{App, PaneId};
+use crate::panes::fixture;
+use crate::ui::table::{current, visible};
+
+fn ids(app: &App) -> Vec<String> {
+    visible(app, PaneId::Tasks)
+        .into_iter()
+        .map(|r| match r {
+            RowId::Task(key) => key.id,
+            other => format!("{other:?}"),
+        })
+        .collect()
+}
+
+fn filter(text: &str) -> Vec<String> {
+    ids(&fixture::filtered(fixture::incident(), PaneId::Tasks, text))
+}
+
+#[test]
+fn a_filter_wants_all_its_words() {
+    let all = ids(&fixture::incident()).len();
+    assert_eq!(all, 60);
+    assert_eq!(filter("48002"), ["48002"]);
+    assert_eq!(filter("TIMEOUT worker-a3"), ["48002"]);
+    assert_eq!(filter("kind:scan state:retry"), ["47777"]);
+    assert_eq!(filter("TimeoutError: !globex"), ["48002"]);
+    assert_eq!(filter("valueerror: page"), ["47702"]);
+    assert!(filter("nothing-like-this").is_empty());
+    assert_eq!(filter("queue:parser system:agent_queue").len(), all);
+    let acme = filter("tenant:acme").len();
+    assert_eq!(acme + filter("!tenant:acme").len(), all);
+}
+
+#[test]
+fn a_sorted_column_has_the_largest_first_and_unknown_last() {
+    let mut app = fixture::incident();
+    let cost = crate::panes::pane(PaneId::Tasks)
+        .columns
+        .iter()
+        .position(|c| c.name == "$");
+    app.views.entry(PaneId::Tasks).or_default().sort = cost;
+    assert_eq!(ids(&app)[..3], ["47702", "47777", "48002"]);
+    app.views.entry(PaneId::Tasks).or_default().reverse = true;
+    assert_eq!(ids(&app)[59], "47702");
+}
+
+#[test]
+fn the_order_is_kept_for_a_moment() {
+    let mut app = fixture::incident();
+    let before = visible(&app, PaneId::Tasks);
+    let view = app.views.entry(PaneId::Tasks).or_default();
+    view.order = before.iter().rev().cloned().collect();
+    view.order_until = app.now + 3.0;
+    let frozen = visible(&app, PaneId::Tasks);
+    assert!(frozen.iter().eq(before.iter().rev()));
+    app.now += 3.0;
+    assert_eq!(visible(&app, PaneId::Tasks), before);
+}
+
+#[test]
+fn keys_act_on_the_row_under_the_cursor_or_on_the_first() {
+    let app = fixture::cursor(fixture::incident(), PaneId::Tasks, 4);
+    assert_eq!(
+        current(&app, PaneId::Tasks),
+        visible(&app, PaneId::Tasks).get(4).cloned()
+    );
+    let gone = fixture::cursor(fixture::incident(), PaneId::Tasks, 999);
+    assert_eq!(
+        current(&gone, PaneId::Tasks),
+        visible(&gone, PaneId::Tasks).first().cloned()
+    );
+    assert_eq!(current(&fixture::empty(), PaneId::Tasks), None);
+}
+
+#[test]
+fn rows_lead_to_their_tasks() {
+    let tasks_of = |of: RowId| {
+        let mut app = fixture::incident();
+        app.views.entry(PaneId::Tasks).or_default().of = Some(of);
+        ids(&app)
+    };
+    let worker = RowId::Worker {
+        system: "agent_queue".into(),
+        schema: "public".into(),
+        worker: "worker-a3".into(),
+    };
+    assert_eq!(tasks_of(worker), ["48002"]);
+    let tenant = RowId::Spender {
+        by: "tenant".into(),
+        name: "globex".into(),
+    };
+    let globex = tasks_of(tenant);
+    assert!(globex.contains(&"47777".to_string()) && !globex.contains(&"48002".to_string()));
+    let finding = RowId::Finding {
+        rule: "idle-in-transaction".into(),
+        n: 0,
+    };
+    assert_eq!(tasks_of(finding), ["48017"]);
+}
+
+#[test]
+fn rows_lead_to_who_stands_in_the_way() {
+    let app = fixture::incident();
+    let blocker = |row: &RowId| match crate::panes::links::blocker(&app, row) {
+        Some(RowId::Session { pid, .. }) => Some(pid),
+        _ => None,
+    };
+    let tasks = visible(&app, PaneId::Tasks);
+    assert_eq!(blocker(&tasks[1]), Some(4711), "a row-locked task");
+    assert_eq!(blocker(&tasks[2]), Some(4711), "a task whose worker waits");
+    let waiting = visible(&app, PaneId::Waits);
+    assert_eq!(
+        blocker(&waiting[5]),
+        Some(4711),
+        "a session deep in the tree"
+    );
+    let calm = fixture::calm();
+    let first = visible(&calm, PaneId::Tasks);
+    assert_eq!(crate::panes::links::blocker(&calm, &first[0]), None);
+}
+
+#[test]
+fn the_blocking_tree_is_a_tree() {
+    let app = fixture::incident();
+    let table = (crate::panes::pane(PaneId::Waits).table)(&app);
+    let names: Vec<&str> = table.sections[0]
+        .rows
+        .iter()
+        .map(|r| r.cells[0].text.as_str())
+        .collect();
+    assert_eq!(names[0], "4711 agent-7");
+    assert_eq!(names[1], "├ 4720 agent-2");
+    assert_eq!(names[9], "└ 4728 agent-20");
+    assert_eq!(names.len(), 10);
+}
