@@ -205,3 +205,20 @@ async fn cost_follows_what_is_alive_not_what_is_stored() {
     }
     assert!(total < 1000, "a refresh reads {total} buffers");
 }
+
+#[tokio::test]
+async fn no_call_is_compiled() {
+    // With sequential scans off, the least plan that needs one counts as dear enough for JIT, which costs more than a hundred claims.
+    let (client, _) = queue("jit").await;
+    let names = "SELECT string_agg(proname, ',') FROM pg_proc
+                  WHERE pronamespace = 'agent_queue'::regnamespace AND 'enable_seqscan=off' = ANY (proconfig)";
+    assert_eq!(
+        one(
+            &client,
+            &format!("{names} AND NOT 'jit=off' = ANY (proconfig)")
+        )
+        .await,
+        "-"
+    );
+    assert!(one(&client, names).await.contains("claim"));
+}
