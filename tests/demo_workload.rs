@@ -349,7 +349,7 @@ fn trouble(act: Act) -> Trouble {
     let (trigger, by_hand, limit_s) = match act {
         Act::IdleInTransaction => (
             "EXISTS (SELECT FROM pg_stat_activity a WHERE datname = current_database() AND state = 'idle in transaction' \
-             AND state_change < now() - interval '5 s' AND application_name = 'agent-7' AND (SELECT count(*) FROM pg_locks l \
+             AND state_change < now() - interval '5 s' AND application_name LIKE 'agent-%' AND (SELECT count(*) FROM pg_locks l \
              WHERE NOT granted AND a.pid = ANY (pg_blocking_pids(l.pid))) >= 3)",
             Some(
                 "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() \
@@ -569,6 +569,19 @@ async fn a_demo_starts_with_everybody_in_a_budget_and_goes_without_a_trace() {
             .await
             .is_err()
     );
+    drop(db);
+    demo.cluster.restart(true).expect("the server again");
+    let db = common::connect(&demo.target(ONCALL).config).await;
+    eventually(
+        &db,
+        "all are back after a crash of the server",
+        &format!("({CLIENTS}) >= 34"),
+        40,
+    )
+    .await
+    .expect("the clients");
+    let deeds = demo.crew().deeds();
+    assert_eq!(deeds.faults, 0, "{deeds:?}");
     let root = demo.cluster.root().to_owned();
     demo.stop().await;
     assert!(!root.exists(), "{} is still there", root.display());

@@ -1,36 +1,13 @@
 //! Reading queues through profiles, on a real Postgres.
 
 mod common;
+#[path = "profiles/setup.rs"]
+mod setup;
 
 use jobtop::config::Config;
-use jobtop::connect::{Cells, Session, Target, session::Purpose};
-use jobtop::probe::{QueueProbes, ServerTime, Snapshot, State};
-
-/// A database with this schema, a client that may write, and a session as the sampler has it.
-async fn open(hint: &str, sql: &str) -> (tokio_postgres::Client, Session, tokio_postgres::Config) {
-    let (_, config) = common::database(hint);
-    let client = common::connect(&config).await;
-    client.batch_execute(sql).await.expect("the schema");
-    let target = Target::new(config.clone()).expect("a target");
-    let session = Session::open(&target, Purpose::Poll, "jobtop")
-        .await
-        .expect("a session");
-    (client, session, config)
-}
-
-async fn now(session: &Session) -> ServerTime {
-    let rows = session
-        .query("SELECT extract(epoch FROM now())::float8 AS now", &[])
-        .await
-        .expect("now");
-    rows[0].time("now").expect("time").expect("not null")
-}
-
-const AGENT_QUEUE: &str = concat!(
-    "CREATE SCHEMA agent_queue; SET search_path = agent_queue, pg_temp;\n",
-    include_str!("../migrations/0001_tables.sql"),
-    include_str!("../migrations/0002_functions.sql")
-);
+use jobtop::connect::{Cells, Session};
+use jobtop::probe::{QueueProbes, Snapshot, State};
+use setup::{agent_queue, everything, now, open};
 
 async fn snapshot(probes: &mut QueueProbes, session: &Session) -> Snapshot {
     let now = now(session).await;
@@ -46,7 +23,7 @@ async fn snapshot(probes: &mut QueueProbes, session: &Session) -> Snapshot {
 
 #[tokio::test]
 async fn the_reference_queue_is_counted_like_plain_sql() {
-    let (client, session, config) = open("agentq", AGENT_QUEUE).await;
+    let (client, session, config) = open("agentq", &agent_queue()).await;
     client
         .batch_execute(
             "SET search_path = agent_queue, pg_temp;
@@ -245,4 +222,212 @@ async fn three_queues_as_teams_write_them_are_read_side_by_side() {
     assert_eq!(detail.attempts.len(), 3);
     assert_eq!(detail.attempts[2].run_id.as_deref(), Some("run-3"));
     assert_eq!(detail.task.cost_usd.map(|u| u.0), Some(75_000));
+}
+
+/// Finished tasks, retries and spend over two hours, written straight into the tables.
+const HISTORY: &str = "
+SET search_path = agent_queue, pg_temp;
+INSERT INTO tasks (queue, kind, agent, tenant, application, status, created_at, run_after, claimed_at, started_at, finished_at, attempt, worker_version)
+SELECT CASE WHEN i % 4 = 0 THEN 'b' ELSE 'a' END, 'k' || i % 3, 'agent-' || i % 5, 'tenant-' || i % 7, 'app',
+       CASE WHEN i % 10 = 0 THEN 'failed' WHEN i % 33 = 0 THEN 'cancelled' ELSE 'completed' END,
+       f - interval '90 s', f - interval '60 s', f - interval '20 s', f - interval '19 s', f, 1 + i % 2, 'v1'
+  FROM (SELECT i, now() - i * interval '3 s' AS f FROM generate_series(1, 2400) i) x;
+INSERT INTO task_attempts (task_id, attempt, lease_token, worker, eligible_at, claimed_at, started_at, finished_at, outcome, error)
+SELECT t.id, a, a, 'w' || t.id % 4, t.run_after, t.claimed_at - (t.attempt - a) * interval '25 s', t.started_at - (t.attempt - a) * interval '25 s',
+       t.finished_at - (t.attempt - a) * interval '25 s',
+       CASE WHEN a < t.attempt THEN 'failed' WHEN t.status = 'completed' THEN 'completed' ELSE t.status END,
+       CASE WHEN a < t.attempt OR t.status = 'failed' THEN 'timeout after ' || t.id || ' ms' END
+  FROM tasks t, generate_series(1, t.attempt) a;
+INSERT INTO usage (call_id, task_id, attempt, queue, model, input_tokens, output_tokens, llm_cost, compute_cost, reported_at)
+SELECT 'c' || a.id, a.task_id, a.attempt, t.queue, 'm' || a.id % 2, 1000, 100, CASE WHEN a.id % 9 = 0 THEN NULL ELSE 0.0123 END, 0.0001, a.finished_at
+  FROM task_attempts a JOIN tasks t ON t.id = a.task_id;
+ANALYZE;
+";
+
+async fn one(session: &Session, sql: &str) -> f64 {
+    let rows = session
+        .query(&format!("SELECT ({sql})::float8 AS n"), &[])
+        .await
+        .expect(sql);
+    rows[0].float("n").expect("a number").unwrap_or(0.0)
+}
+
+#[tokio::test]
+async fn history_stages_and_spend_equal_plain_sql() {
+    let (_, session, _) = open("history", &format!("{}{HISTORY}", agent_queue())).await;
+    let mut probes = QueueProbes::new(&Config::default()).expect("profiles");
+    probes.detect(&session).await.expect("detect");
+    let s = everything(&mut probes, &session).await;
+    let now = s.taken_at.expect("now").epoch();
+    let queue = |name: &str| s.queues.iter().find(|q| q.queue == name).expect("queue");
+    let a = queue("a");
+    // whole slots of ten seconds, or of a minute where older: so is the plain SQL
+    let from5 = ((now - 300.0) / 10.0).floor() * 10.0;
+    let per_minute = |n: f64| n * 60.0 / (now - from5);
+    let since = |t: f64| format!("to_timestamp({t})");
+    let q = "FROM agent_queue.task_attempts a JOIN agent_queue.tasks t ON t.id = a.task_id";
+    let finished = one(
+        &session,
+        &format!(
+            "SELECT count(*) FROM agent_queue.tasks WHERE queue = 'a' AND finished_at >= {}",
+            since(from5)
+        ),
+    )
+    .await;
+    assert!(
+        (a.finished_per_min.expect("finished") - per_minute(finished)).abs() < 1e-6,
+        "{finished} {:?}",
+        a.finished_per_min
+    );
+    let arrived = one(
+        &session,
+        &format!(
+            "SELECT count(*) FROM agent_queue.tasks WHERE queue = 'a' AND created_at >= {}",
+            since(from5)
+        ),
+    )
+    .await;
+    assert!((a.in_per_min.expect("in") - per_minute(arrived)).abs() < 1e-6);
+    let failed = one(&session, &format!("SELECT count(*) {q} WHERE t.queue = 'a' AND a.outcome = 'failed' AND a.finished_at >= {}", since(from5))).await;
+    assert!((a.failed_attempts_per_min.expect("failed") - per_minute(failed)).abs() < 1e-6);
+    let hour = ((now - 3600.0) as i64).div_euclid(60) * 60;
+    for (state, native) in [
+        (State::Succeeded, "completed"),
+        (State::Failed, "failed"),
+        (State::Cancelled, "cancelled"),
+    ] {
+        let n = one(&session, &format!("SELECT count(*) FROM agent_queue.tasks WHERE queue = 'a' AND status = '{native}' AND finished_at >= to_timestamp({hour})")).await;
+        assert_eq!(
+            a.count(state).map(|c| (c.count as f64, c.bound)),
+            Some((n, jobtop::probe::Bound::Exact)),
+            "{state}"
+        );
+    }
+    let flow = s.flow.iter().find(|f| f.queue == "a").expect("flow");
+    let first = flow.from.expect("from").epoch();
+    for (minute, n) in flow.finished.as_ref().expect("finished").iter().enumerate() {
+        let at = first + 60.0 * minute as f64;
+        let plain = one(&session, &format!("SELECT count(*) FROM agent_queue.tasks WHERE queue = 'a' AND finished_at >= {} AND finished_at < {}", since(at), since(at + 60.0))).await;
+        assert_eq!(f64::from(*n), plain, "minute {minute}");
+    }
+    // waits are 40 s, starts 1 s, runs 19 s, totals 90 s
+    for (stage, seconds) in [
+        ("Wait", 40.0),
+        ("Start", 1.0),
+        ("Run", 19.0),
+        ("Total", 90.0),
+    ] {
+        let st = s
+            .stages
+            .iter()
+            .find(|st| st.queue == "a" && st.kind.is_none() && format!("{:?}", st.stage) == stage)
+            .expect(stage);
+        // first tries were claimed before they were due once more: their wait is unknown, not negative
+        assert!(st.n > 500, "{stage} {}", st.n);
+        let p50 = st.p50_s.expect("p50");
+        assert!((p50 / seconds - 1.0).abs() < 0.06, "{stage} {p50}");
+        assert!(
+            st.max_s.is_some_and(|m| (m - seconds).abs() < 0.01),
+            "{stage} {:?}",
+            st.max_s
+        );
+    }
+    let tries = one(&session, &format!("SELECT count(*) {q} WHERE t.queue = 'a' AND a.claimed_at >= a.eligible_at AND a.finished_at >= to_timestamp({hour})")).await;
+    let wait = s
+        .stages
+        .iter()
+        .find(|st| st.queue == "a" && st.kind.is_none() && format!("{:?}", st.stage) == "Wait")
+        .expect("wait");
+    assert!(
+        (wait.n as f64 - tries).abs() <= 400.0 && wait.n > 0,
+        "{} {tries}",
+        wait.n
+    );
+
+    let from10 = ((now as i64 - 600).div_euclid(10) * 10) as f64;
+    let kind = s
+        .attempts
+        .iter()
+        .find(|x| x.by == "kind" && x.queue == "a" && x.name == "k1")
+        .expect("k1");
+    let n = one(
+        &session,
+        &format!(
+            "SELECT count(*) {q} WHERE t.queue = 'a' AND t.kind = 'k1' AND a.finished_at >= {}",
+            since(from10)
+        ),
+    )
+    .await;
+    assert_eq!(f64::from(kind.recent), n);
+    assert_eq!(kind.error.as_deref(), Some("timeout after # ms"));
+    assert!(
+        kind.tries_per_task.is_some() && kind.lost.is_some(),
+        "{kind:?}"
+    );
+    let tenant = s
+        .attempts
+        .iter()
+        .find(|x| x.by == "tenant" && x.name == "tenant-3")
+        .expect("tenant");
+    let n = one(&session, &format!("SELECT count(*) {q} WHERE t.tenant = 'tenant-3' AND a.outcome = 'failed' AND a.finished_at >= {}", since(from10))).await;
+    assert_eq!(f64::from(tenant.recent_failed), n);
+    assert!(
+        s.workers
+            .iter()
+            .any(|w| w.worker == "w1" && w.done_per_min.is_some_and(|d| d > 1.0))
+    );
+
+    let cost = s.cost.as_ref().expect("cost");
+    let minute = ((now - 3600.0) / 60.0).floor() * 60.0;
+    let usd = one(&session, &format!("SELECT sum(coalesce(llm_cost, 0) + compute_cost) FROM agent_queue.usage WHERE reported_at >= {}", since(minute))).await;
+    assert!(
+        (cost.usd.dollars() - usd).abs() < 1e-6,
+        "{} {usd}",
+        cost.usd.dollars()
+    );
+    let lost = one(&session, &format!("SELECT sum(coalesce(u.llm_cost, 0) + u.compute_cost) FROM agent_queue.usage u JOIN agent_queue.task_attempts a ON a.task_id = u.task_id AND a.attempt = u.attempt WHERE a.outcome = 'failed' AND u.reported_at >= {}", since(minute))).await;
+    assert!((cost.usd_failed_attempts.dollars() - lost).abs() < 1e-6);
+    let unpriced = one(&session, &format!("SELECT sum(input_tokens + output_tokens) FROM agent_queue.usage WHERE llm_cost IS NULL AND reported_at >= {}", since(minute))).await;
+    assert_eq!(cost.unpriced_tokens as f64, unpriced);
+    assert_eq!(
+        (
+            cost.by_agent.len(),
+            cost.by_tenant.len(),
+            cost.by_application.len(),
+            cost.by_model.len()
+        ),
+        (5, 7, 1, 2)
+    );
+    assert!(!cost.top_tasks.is_empty() && cost.usual_usd_per_hour.is_some());
+    let totals = &s.totals[0];
+    assert_eq!(
+        totals.states.get(&State::Failed).map(|c| c.count),
+        Some(240)
+    );
+    assert!(s.violations.is_empty(), "{:?}", s.violations);
+}
+
+#[tokio::test]
+async fn late_commits_are_counted_and_nothing_twice() {
+    let (client, session, config) = open("late", &agent_queue()).await;
+    client.batch_execute("SET search_path = agent_queue, pg_temp; SELECT enqueue('a', 'k') FROM generate_series(1, 20); SELECT claim('a', 'w', 20)").await.expect("tasks");
+    let mut probes = QueueProbes::new(&Config::default()).expect("profiles");
+    probes.detect(&session).await.expect("detect");
+    everything(&mut probes, &session).await;
+    // a transaction finishes ten tasks now, and commits after everybody else
+    let mut slow = common::connect(&config).await;
+    let open = slow.transaction().await.expect("begin");
+    open.batch_execute("SET search_path = agent_queue, pg_temp; SELECT complete(id, lease_token) FROM tasks WHERE id <= 10").await.expect("complete");
+    client
+        .batch_execute("SELECT complete(id, lease_token) FROM tasks WHERE id > 15")
+        .await
+        .expect("complete");
+    let count = |s: &Snapshot| s.queues[0].n(State::Succeeded);
+    for _ in 0..3 {
+        assert_eq!(count(&everything(&mut probes, &session).await), 5);
+    }
+    open.commit().await.expect("commit");
+    for _ in 0..3 {
+        assert_eq!(count(&everything(&mut probes, &session).await), 15);
+    }
 }

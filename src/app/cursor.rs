@@ -7,6 +7,8 @@ use crate::ui;
 
 /// After a cursor key the rows keep their order for this long, in seconds.
 const ORDER_S: f64 = 3.0;
+/// A row that nobody moved to is held for this long after the last key, in seconds.
+const PIN_S: f64 = 30.0;
 
 impl App {
     /// The view of a pane, to change it.
@@ -17,6 +19,34 @@ impl App {
     /// The row under the cursor of the focused pane: the one chosen, or the first.
     pub fn cursor_row(&self) -> Option<RowId> {
         ui::table::current(self, self.focus)
+    }
+
+    /// Holds the row that the cursor stands on while a person looks at it: keys act on what was seen, not on what
+    /// has come up in its place since.
+    pub(super) fn pin_cursor(&mut self) {
+        let pane = self.focus;
+        let chosen = self.views.get(&pane).and_then(|v| v.cursor.clone());
+        let rows = ui::table::visible(self, pane);
+        if chosen.is_some_and(|row| rows.contains(&row)) {
+            return;
+        }
+        let until = self.now + ORDER_S;
+        let view = self.view_mut(pane);
+        view.cursor = rows.first().cloned();
+        view.pinned = true;
+        view.order = rows;
+        view.order_until = until;
+    }
+
+    /// Lets go of rows that are held for a person who has left.
+    pub(super) fn release_cursors(&mut self) {
+        if self.now - self.last_key < PIN_S {
+            return;
+        }
+        for view in self.views.values_mut().filter(|v| v.pinned) {
+            view.cursor = None;
+            view.pinned = false;
+        }
     }
 
     /// Moves the cursor of the focused pane.
@@ -41,6 +71,7 @@ impl App {
         let until = self.now + ORDER_S;
         let view = self.view_mut(self.focus);
         view.cursor = Some(row);
+        view.pinned = false;
         view.order = rows;
         view.order_until = until;
     }

@@ -135,8 +135,8 @@ pub struct Dialog {
 pub struct View {
     /// The row under the cursor.
     pub cursor: Option<RowId>,
-    /// First row shown.
-    pub offset: usize,
+    /// The cursor was put there by a key that did not move it: it goes back to the top when nobody is there.
+    pub pinned: bool,
     /// Column sorted by (index into the pane's columns); `None` is the pane's own order.
     pub sort: Option<usize>,
     /// Reverse that order.
@@ -170,6 +170,8 @@ pub struct App {
     pub now: f64,
     /// Local time when watching began.
     pub started: f64,
+    /// Local time of the last key.
+    pub last_key: f64,
     /// Seconds between refreshes that the user asked for.
     pub interval: f64,
     /// May this program write? The session must allow it too.
@@ -223,6 +225,7 @@ impl App {
             held: None,
             now,
             started: now,
+            last_key: now,
             local: false,
             size,
             zoom: None,

@@ -57,7 +57,10 @@ impl App {
         self.now = now;
         self.expire_toasts();
         match msg {
-            Msg::Tick => vec![],
+            Msg::Tick => {
+                self.release_cursors();
+                vec![]
+            }
             Msg::Feed(news) => self.news(news),
             Msg::Saved(Ok(text)) => {
                 self.toast(Tone::Info, text);
@@ -98,6 +101,14 @@ impl App {
 
     fn key(&mut self, key: KeyEvent) -> Vec<Effect> {
         self.acknowledge_toasts();
+        self.last_key = self.now;
+        self.pin_cursor();
+        let effects = self.dispatch(key);
+        self.pin_cursor();
+        effects
+    }
+
+    fn dispatch(&mut self, key: KeyEvent) -> Vec<Effect> {
         let action = keys::action(&key);
         if matches!(self.layers.last(), Some(Layer::Confirm(_))) {
             return self.dialog_key(key, action);

@@ -37,8 +37,8 @@ pub struct Shop {
 
 /// One place for a worker: when its process is dead and may live again, another one with a new name takes it.
 pub async fn place(shop: Arc<Shop>, at: usize, queues: Vec<&'static str>) {
+    let mut name = format!("agent-{}", at + 1);
     loop {
-        let name = format!("agent-{}", shop.world.next_worker());
         let dead = shop.world.when(|o| o.dead.contains(&at));
         tokio::select! {
             () = work(shop.clone(), &name, &queues) => {}
@@ -46,6 +46,7 @@ pub async fn place(shop: Arc<Shop>, at: usize, queues: Vec<&'static str>) {
             () = dead => {}
         }
         shop.world.when(|o| !o.dead.contains(&at)).await;
+        name = format!("agent-{}", shop.world.next_worker());
     }
 }
 

@@ -78,7 +78,7 @@ impl Crew {
         seed: u64,
         progress: bool,
     ) -> Self {
-        let world = World::new(seed);
+        let world = World::new(seed, cast.agents);
         let (bills, mail) = unbounded_channel();
         let shop = Arc::new(Shop {
             world: world.clone(),

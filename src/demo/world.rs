@@ -67,12 +67,12 @@ pub struct World {
 }
 
 impl World {
-    /// An ordinary day.
-    pub fn new(seed: u64) -> Arc<Self> {
+    /// An ordinary day, on which `workers` are at their places.
+    pub fn new(seed: u64, workers: usize) -> Arc<Self> {
         Arc::new(Self {
             orders: watch::Sender::new(Orders::default()),
             deeds: Mutex::default(),
-            workers: AtomicU64::new(0),
+            workers: AtomicU64::new(workers as u64),
             calls: AtomicU64::new(0),
             seed,
         })

@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 /// The share is taken over this long.
 const WINDOW: Duration = Duration::from_secs(10);
 
+/// However slow the server, a refresh comes at least this often.
+const LONGEST: Duration = Duration::from_secs(60);
+
 /// A notification never brings a refresh within this of the last one.
 const HINT_PAUSE: Duration = Duration::from_millis(250);
 
@@ -36,12 +39,12 @@ impl Pace {
     /// A refresh ended at `now` and took `cost` of the server.
     pub fn spent(&mut self, now: Instant, cost: Duration) {
         self.costs.push_back((now, cost));
-        while self.costs.len() > 1 && now - self.costs[0].0 > WINDOW {
+        while self.costs.len() > 5 && now - self.costs[0].0 > WINDOW {
             self.costs.pop_front();
         }
     }
 
-    /// Time between refreshes: as wanted, or longer so that the mean cost of the last ones keeps to the share.
+    /// Time between refreshes: as wanted, or longer so that what a refresh usually costs keeps to the share.
     pub fn interval(&self) -> Duration {
         self.wanted.max(self.shortest())
     }
@@ -51,19 +54,26 @@ impl Pace {
         HINT_PAUSE.max(self.shortest()).min(self.interval())
     }
 
+    /// The median of the last few costs over the share: one slow refresh (the first, which reads an hour of
+    /// history; one beside a checkpoint) changes nothing.
     fn shortest(&self) -> Duration {
-        let count = self.costs.len().max(1) as u32;
-        let mean = self.costs.iter().map(|c| c.1).sum::<Duration>() / count;
-        mean.div_f64(self.max_share)
+        let mut costs: Vec<Duration> = self.costs.iter().rev().take(5).map(|c| c.1).collect();
+        costs.sort_unstable();
+        let usual = match costs.len() {
+            0..3 => Duration::ZERO,
+            n => costs[n / 2],
+        };
+        usual.div_f64(self.max_share).min(LONGEST)
     }
 
     /// Share of one core over the last ten seconds, 0 to 1.
     pub fn share(&self, now: Instant) -> f64 {
-        let Some((first, _)) = self.costs.front() else {
+        let recent = || self.costs.iter().filter(|(at, _)| now - *at <= WINDOW);
+        let Some((first, _)) = recent().next() else {
             return 0.0;
         };
-        let spent: Duration = self.costs.iter().map(|c| c.1).sum();
-        let span = (now - *first).max(self.interval());
+        let spent: Duration = recent().map(|c| c.1).sum();
+        let span = now - *first + self.interval();
         spent.as_secs_f64() / span.as_secs_f64()
     }
 }
@@ -76,9 +86,20 @@ mod tests {
     fn expensive_refreshes_come_less_often() {
         let mut pace = Pace::new(1.0, 0.02);
         let start = Instant::now();
-        pace.spent(start, Duration::from_millis(5));
+        pace.spent(start, Duration::from_secs(2));
+        assert_eq!(
+            pace.interval(),
+            Duration::from_secs(1),
+            "one refresh is no habit"
+        );
+        for second in 1..5 {
+            pace.spent(
+                start + Duration::from_secs(second),
+                Duration::from_millis(5),
+            );
+        }
         assert_eq!(pace.interval(), Duration::from_secs(1));
-        for second in 1..30 {
+        for second in 5..30 {
             pace.spent(
                 start + Duration::from_secs(second),
                 Duration::from_millis(200),
@@ -86,7 +107,7 @@ mod tests {
         }
         let now = start + Duration::from_secs(30);
         assert_eq!(pace.interval(), Duration::from_secs(10));
-        assert!(pace.share(now) > 0.1);
+        assert!(pace.share(now) > 0.09);
         pace.want(60.0);
         assert_eq!(pace.interval(), Duration::from_secs(60));
     }

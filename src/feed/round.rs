@@ -13,7 +13,7 @@ use crate::probe::activity::Activity;
 use crate::probe::server::Server;
 use crate::probe::tasks::Filter;
 use crate::probe::tasks::Task;
-use crate::probe::{ServerTime, Snapshot, maintenance, statement};
+use crate::probe::{ServerTime, Snapshot, leases, maintenance, statement};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,7 @@ pub struct Round {
     config: Arc<Config>,
     queues: QueueProbes,
     maintenance: maintenance::Memory,
+    owners: leases::Memory,
     activity: Option<Activity>,
     /// What `LISTEN` was said for on this session; `None` before it was tried.
     listening: Option<Vec<String>>,
@@ -97,6 +98,7 @@ impl Round {
             target,
             config,
             maintenance: maintenance::Memory::default(),
+            owners: leases::Memory::default(),
             activity: None,
             listening: None,
             channels: Vec::new(),
@@ -151,7 +153,10 @@ impl Round {
         };
         let s = &mut self.slots;
         probe!(s.queues, self.queues.queues(db, now));
+        probe!(s.leases, self.queues.leases(db, now));
         probe!(s.tasks, self.queues.tasks(db, now));
+        probe!(s.finished, self.queues.finished(db, now));
+        probe!(s.cost, self.queues.cost(db, now));
         let tables: Vec<_> = self.queues.instances().flat_map(|i| i.tables()).collect();
         probe!(
             s.tables,
@@ -177,6 +182,11 @@ impl Round {
             activity.fill(&mut self.snapshot, &self.config.budgets);
         }
         self.queues.fill(&mut self.snapshot);
+        let s = &mut self.snapshot;
+        if let Some(now) = s.taken_at {
+            let owners = &mut self.owners;
+            leases::match_sessions(&mut s.workers, &mut s.leases, &s.sessions, owners, now);
+        }
         self.snapshot.probes = self.slots.all().map(|s| s.health(now)).to_vec();
         self.snapshot.clone()
     }

@@ -2,11 +2,12 @@
 //! each. The sampler calls the probes one by one, each at its own pace; `fill` writes what they know into a snapshot.
 
 use super::cost::{self, Ledger};
-use super::flow::{self, Attempts, History, failing, history::When};
+use super::flow::{self, Attempts, Flow, History, failing, history::When};
 use super::leases::skew::Skew;
 use super::leases::{self, Poison, Worker, poison};
 use super::queues::depth::{Depth, later};
 use super::queues::{Queue, Violation, estimate, invariants};
+use super::stages::Stage;
 use super::tasks::{self, Task, TaskDetail, TaskKey, TaskList};
 use super::{Bound, Count, ServerTime, Snapshot, State};
 use crate::config::Config;
@@ -23,7 +24,11 @@ struct Watched {
     tasks: Vec<Task>,
     history: History,
     attempts: Vec<Attempts>,
+    stages: Vec<Stage>,
     usual: Vec<(String, String, f64)>,
+    stages_at: f64,
+    flow: BTreeMap<String, Flow>,
+    claims: BTreeMap<(String, String), ServerTime>,
     look: leases::read::Look,
     skew: Skew,
     ledger: Ledger,
@@ -43,7 +48,11 @@ impl Watched {
             tasks: Vec::new(),
             history: History::default(),
             attempts: Vec::new(),
+            stages: Vec::new(),
             usual: Vec::new(),
+            stages_at: 0.0,
+            flow: BTreeMap::new(),
+            claims: BTreeMap::new(),
             look: leases::read::Look::default(),
             skew: Skew::default(),
             ledger: Ledger::default(),
@@ -58,6 +67,8 @@ impl Watched {
 
 /// Poison and invariants are looked for so often, in seconds.
 const SLOW: f64 = 30.0;
+/// Percentiles are made anew so often, in seconds.
+const STAGES: f64 = 5.0;
 /// What fails is asked about so often, in seconds.
 const FAILING: f64 = 15.0;
 
@@ -219,17 +230,12 @@ impl QueueProbes {
             .flat_map(|w| w.queues(now, self.window))
             .collect();
         snapshot.totals = self.watched.iter().map(|w| w.totals()).collect();
-        snapshot.stages.clear();
-        snapshot.flow.clear();
-        for w in &self.watched {
-            let queues = w.names();
-            snapshot
-                .stages
-                .extend(w.history.stages(&w.instance, &queues, now.epoch()));
-            snapshot
-                .flow
-                .extend(queues.iter().map(|q| w.history.flow(&w.instance, q, now)));
-        }
+        snapshot.stages = self.watched.iter().flat_map(|w| w.stages.clone()).collect();
+        snapshot.flow = self
+            .watched
+            .iter()
+            .flat_map(|w| w.flow.values().cloned())
+            .collect();
         snapshot.attempts = self
             .watched
             .iter()
@@ -286,7 +292,16 @@ impl Watched {
     async fn finished(&mut self, session: &Session, when: When) -> Result<(), Fault> {
         self.history.poll(session, &self.instance, when).await?;
         self.attempts = self.history.attempts(&self.instance, when.now);
-        self.usual = self.history.usual_run(when.now);
+        let names = self.names();
+        if when.now - self.stages_at >= STAGES || self.stages.is_empty() {
+            self.stages_at = when.now;
+            (self.stages, self.usual) = self.history.stages(&self.instance, &names, when.now);
+        }
+        if let Some(now) = ServerTime::from_epoch(when.now) {
+            let flow = |q: String| (q.clone(), self.history.flow(&self.instance, &q, now));
+            self.flow = names.into_iter().map(flow).collect();
+        }
+        self.claims = self.history.claims();
         if when.now - self.failing_at >= FAILING && self.attempts.iter().any(failing::fails) {
             self.failing_at = when.now;
             self.failing = failing::poll(session, &self.instance, &self.attempts, when.now).await?;
@@ -316,6 +331,12 @@ impl Watched {
         let mut names = self.history.queues();
         names.extend(self.depth.queues.keys().cloned());
         names
+    }
+
+    fn claimed(&self, queue: &str, kind: &str) -> Option<ServerTime> {
+        self.claims
+            .get(&(queue.to_string(), kind.to_string()))
+            .copied()
     }
 
     fn totals(&self) -> super::queues::Totals {
@@ -414,7 +435,7 @@ impl Watched {
             failed_1h: history
                 .final_states(instance, &name, now.epoch(), 3600.0)
                 .map(|f| f[1] as u32),
-            last_claim_s: age(later(one.claimed, history.claimed(&name, None))),
+            last_claim_s: age(later(one.claimed, self.claimed(&name, ""))),
             last_arrival_s: last_arrival
                 .and_then(ServerTime::from_epoch)
                 .and_then(|t| age(Some(t))),
@@ -422,7 +443,7 @@ impl Watched {
             arrival_history_s: arrivals_from.map_or(0.0, |t| (now.epoch() - t).max(0.0)),
             over_usual: (over.of > 0).then_some(over.over as u32),
             over_usual_of: over.of as u32,
-            kinds: one.kinds(now, |kind| history.claimed(&name, Some(kind))),
+            kinds: one.kinds(now, |kind| self.claimed(&name, kind)),
             paused: one.paused,
             notes,
             queue: name,

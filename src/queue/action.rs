@@ -89,10 +89,10 @@ fn guarded(instance: &Instance, action: &Action, branch: &Branch) -> Result<Stri
         None => "''".into(),
     };
     // what the operator saw, on whichever row version stands there when the lock is held
-    let mut same = format!("({native})::text IS NOT DISTINCT FROM w.seen AND ({within})");
+    let mut same = format!("({native})::text IS NOT DISTINCT FROM jt_w.seen AND ({within})");
     if let Some(version) = &actions.version {
         let version = instance.fill(version.get_ref(), branch)?;
-        same += &format!(" AND ({version})::int8 IS NOT DISTINCT FROM w.attempt");
+        same += &format!(" AND ({version})::int8 IS NOT DISTINCT FROM jt_w.attempt");
     }
     let mut except = String::new();
     for e in &action.except {
@@ -105,9 +105,9 @@ fn guarded(instance: &Instance, action: &Action, branch: &Branch) -> Result<Stri
     };
     // `seen` is what it is after the lock: with SKIP LOCKED a row that somebody else has is not picked at all
     let pick = format!(
-        "want AS MATERIALIZED (SELECT w.id, w.id::{key_type} AS key, w.seen, w.attempt \
-           FROM unnest(:ids::text[], :seen::text[], :attempts::int8[]) AS w(id, seen, attempt)), \
-         pick AS MATERIALIZED (SELECT {key} AS key FROM {target}, want w WHERE {key} = w.key AND {same} AND ({when}) \
+        "jt_want AS MATERIALIZED (SELECT jt_w.id, jt_w.id::{key_type} AS key, jt_w.seen, jt_w.attempt \
+           FROM unnest(:ids::text[], :seen::text[], :attempts::int8[]) AS jt_w(id, seen, attempt)), \
+         jt_pick AS MATERIALIZED (SELECT {key} AS key FROM {target}, jt_want jt_w WHERE {key} = jt_w.key AND {same} AND ({when}) \
            ORDER BY {key} FOR UPDATE SKIP LOCKED)"
     );
     // FOR UPDATE must name the table only: want is no table
@@ -137,26 +137,26 @@ fn guarded(instance: &Instance, action: &Action, branch: &Branch) -> Result<Stri
                 }
             }
             format!(
-                "done AS (UPDATE {target} SET {set} FROM want w, pick p WHERE {key} = p.key AND w.key = p.key AND {same} \
+                "jt_done AS (UPDATE {target} SET {set} FROM jt_want jt_w, jt_pick jt_p WHERE {key} = jt_p.key AND jt_w.key = jt_p.key AND {same} \
                    AND ({when}) RETURNING {key} AS key, ({native})::text AS now_state)"
             )
         }
         (None, Some(call)) => {
-            let call = param_as(&instance.fill(call.get_ref(), branch)?, "id", "p.key");
+            let call = param_as(&instance.fill(call.get_ref(), branch)?, "id", "jt_p.key");
             format!(
-                "done AS MATERIALIZED (SELECT p.key, NULL::text AS now_state FROM pick p CROSS JOIN LATERAL ({call}) AS c)"
+                "jt_done AS MATERIALIZED (SELECT jt_p.key, NULL::text AS now_state FROM jt_pick jt_p CROSS JOIN LATERAL ({call}) AS jt_c)"
             )
         }
         (None, None) => return Err(Fault::own("an action without set or call")),
     };
     Ok(format!(
-        "{with}SELECT w.id::text AS id, (CASE WHEN d.key IS NOT NULL THEN '{effect}' WHEN n.here IS NULL THEN 'gone' \
-             WHEN NOT n.same THEN 'moved on' WHEN NOT n.allowed THEN 'refused' ELSE 'locked' END)::text AS outcome, \
-             coalesce(d.now_state, n.state)::text AS now_state, \
-             (CASE WHEN d.key IS NULL AND n.same AND NOT n.allowed THEN n.why END)::text AS why \
-           FROM want w LEFT JOIN done d ON d.key = w.key \
+        "{with}SELECT jt_w.id::text AS id, (CASE WHEN jt_d.key IS NOT NULL THEN '{effect}' WHEN jt_n.here IS NULL THEN 'gone' \
+             WHEN NOT jt_n.same THEN 'moved on' WHEN NOT jt_n.allowed THEN 'refused' ELSE 'locked' END)::text AS outcome, \
+             coalesce(jt_d.now_state, jt_n.state)::text AS now_state, \
+             (CASE WHEN jt_d.key IS NULL AND jt_n.same AND NOT jt_n.allowed THEN jt_n.why END)::text AS why \
+           FROM jt_want jt_w LEFT JOIN jt_done jt_d ON jt_d.key = jt_w.key \
            LEFT JOIN LATERAL (SELECT true AS here, coalesce({same}, false) AS same, coalesce({when}, false) AS allowed, \
-               ({native})::text AS state, {why} AS why FROM {target} WHERE {key} = w.key AND ({within})) n ON true",
+               ({native})::text AS state, {why} AS why FROM {target} WHERE {key} = jt_w.key AND ({within})) jt_n ON true",
         with = instance.with(&format!("{pick}, {done}"))?
     ))
 }

@@ -285,7 +285,7 @@ fn check(p: &Profile) -> Check {
     }
     names.row(&p.row, neutral, &[])?;
     for live in &p.live {
-        let at = live.from.span().start;
+        let at = live.r#where.span().start;
         names.sql(&live.from, &[])?;
         names.sql(&live.r#where, &[])?;
         if let Some(order) = &live.order {

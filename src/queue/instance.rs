@@ -237,7 +237,7 @@ impl Instance {
         })
     }
 
-    /// One statement over branches: the profile's WITH, ours, the queues of each branch as `q0`, `q1`, …, and the
+    /// One statement over branches: the profile's WITH, ours, the queues of each branch as `jt_q0`, `jt_q1`, …, and the
     /// bodies glued together. `None` when there is no branch.
     pub fn union(
         &self,
@@ -252,8 +252,8 @@ impl Instance {
                 Some(queues) => self.fill(queues.list.get_ref(), branch)?,
                 None => "SELECT NULL::text AS queue".into(),
             };
-            with.push(format!("q{n} AS MATERIALIZED ({list})"));
-            let q = format!("q{n} q");
+            with.push(format!("jt_q{n} AS MATERIALIZED ({list})"));
+            let q = format!("jt_q{n} q");
             bodies.extend(body(&q, branch)?.into_iter().map(|b| format!("({b})")));
         }
         if bodies.is_empty() {
@@ -283,7 +283,7 @@ pub fn param_as(sql: &str, param: &str, expr: &str) -> String {
     pieces(sql).iter().map(part).collect()
 }
 
-/// Sessions that hold a transaction id, as `held (xid, pid)`: a live row whose xmax is one of them is locked or
+/// Sessions that hold a transaction id, as `jt_held (xid, pid)`: a live row whose xmax is one of them is locked or
 /// changed by that session's open transaction, whatever its application is called.
-pub const HELD: &str = "held AS MATERIALIZED (SELECT l.transactionid AS xid, l.pid::int8 AS pid FROM pg_locks l \
+pub const HELD: &str = "jt_held AS MATERIALIZED (SELECT l.transactionid AS xid, l.pid::int8 AS pid FROM pg_locks l \
     WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted AND l.pid <> pg_backend_pid())";

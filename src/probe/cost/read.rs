@@ -84,8 +84,8 @@ pub async fn spend(
                coalesce(y.agent, y.tenant, y.application, y.model)::text AS name, count(*)::int8 AS n, \
                sum(y.model_usd)::text AS model_usd, sum(y.compute_usd)::text AS compute_usd, \
                (sum(coalesce(y.model_usd, 0) + coalesce(y.compute_usd, 0)) FILTER (WHERE y.failed))::text AS failed_usd, \
-               least(sum(y.input), 9e18)::int8 AS input, least(sum(y.output), 9e18)::int8 AS output, \
-               least(sum(coalesce(y.input, 0) + coalesce(y.output, 0)) FILTER (WHERE y.unpriced), 9e18)::int8 AS unpriced \
+               least(coalesce(sum(y.input), 0), 9e18)::int8 AS input, least(coalesce(sum(y.output), 0), 9e18)::int8 AS output, \
+               least(coalesce(sum(coalesce(y.input, 0) + coalesce(y.output, 0)) FILTER (WHERE y.unpriced), 0), 9e18)::int8 AS unpriced \
              FROM (SELECT (floor(x.at / 60) * 60)::int8 AS slot, coalesce(x.agent, '(none)') AS agent, coalesce(x.tenant, '(none)') AS tenant, \
                  coalesce(x.application, '(none)') AS application, coalesce(x.model, '(none)') AS model, x.model_usd, x.compute_usd, \
                  x.input, x.output, x.failed, x.unpriced \
@@ -168,15 +168,15 @@ pub async fn top(
         Ok(by_id) => format!(
             "(SELECT {} {} LIMIT 1)",
             instance.column(&by_id.row, "kind", Cast::Text(200), true, branch)?,
-            param_as(&instance.from(by_id, branch)?, "id", "w.task")
+            param_as(&instance.from(by_id, branch)?, "id", "jt_w.task")
         ),
         Err(_) => "NULL::text".into(),
     };
     let sql = format!(
-        "{}SELECT w.task::text AS task, {kind}::text AS kind, w.usd::text AS usd, w.attempts::int8 AS attempts FROM (SELECT x.task, \
+        "{}SELECT jt_w.task::text AS task, {kind}::text AS kind, jt_w.usd::text AS usd, jt_w.attempts::int8 AS attempts FROM (SELECT x.task, \
            sum(x.usd) AS usd, count(DISTINCT x.attempt) AS attempts \
          FROM (SELECT {task} AS task, {attempt} AS attempt, coalesce({}, 0) + coalesce({}, 0) AS usd {} LIMIT :rows) x \
-         WHERE x.task IS NOT NULL GROUP BY 1 HAVING sum(x.usd) > 0 ORDER BY 2 DESC LIMIT {TOP}) w",
+         WHERE x.task IS NOT NULL GROUP BY 1 HAVING sum(x.usd) > 0 ORDER BY 2 DESC LIMIT {TOP}) jt_w",
         instance.with("")?,
         money(instance, source, "model_usd", branch)?,
         money(instance, source, "compute_usd", branch)?,

@@ -2,7 +2,7 @@
 
 use super::history::History;
 use super::read::unknown_stage;
-use super::slots::{Cell, FINE, Histogram, Key, RECENT, STAGES, quantile};
+use super::slots::{Cell, Cells, FINE, Histogram, Key, RECENT, STAGES, quantile};
 use super::{Attempts, Flow};
 use crate::probe::ServerTime;
 use crate::probe::stages::{Stage, StageName};
@@ -24,12 +24,68 @@ pub fn attempt_source(instance: &Instance) -> Result<&Source, String> {
     instance.source(&instance.profile.attempts, branch)
 }
 
-#[derive(Default)]
 struct Durations {
-    all: Histogram,
     recent: Histogram,
     before: Histogram,
     max: f64,
+}
+
+type ByKind<'a> = BTreeMap<(&'a str, &'a str, usize), Durations>;
+
+impl Default for Durations {
+    fn default() -> Self {
+        Self {
+            recent: Histogram::new(),
+            before: Histogram::new(),
+            max: -1.0,
+        }
+    }
+}
+
+impl Durations {
+    fn add(&mut self, other: &Durations) {
+        for (mine, theirs) in [
+            (&mut self.recent, &other.recent),
+            (&mut self.before, &other.before),
+        ] {
+            for (bin, n) in theirs {
+                *mine.entry(*bin).or_default() += n;
+            }
+        }
+        self.max = self.max.max(other.max);
+    }
+
+    fn n(&self) -> u64 {
+        self.recent.values().chain(self.before.values()).sum()
+    }
+
+    fn all(&self) -> Histogram {
+        let mut all = self.before.clone();
+        for (bin, n) in &self.recent {
+            *all.entry(*bin).or_default() += n;
+        }
+        all
+    }
+}
+
+/// Start of the first slot that counts as recent.
+fn recent_from(now: f64) -> i64 {
+    let from = now as i64 - RECENT;
+    from - from.rem_euclid(FINE)
+}
+
+/// Everything but durations, which come last.
+fn not_bins(cells: &Cells) -> impl Iterator<Item = (&Key, &Cell)> {
+    cells
+        .iter()
+        .take_while(|(key, _)| !matches!(key, Key::Bin(..)))
+}
+
+/// The cells of kinds: they come first.
+fn kinds(cells: &Cells) -> impl Iterator<Item = (&Key, &Cell)> {
+    cells
+        .iter()
+        .take_while(|(key, _)| matches!(key, Key::Kind(..)))
 }
 
 /// Counts over a while, of one queue.
@@ -97,8 +153,8 @@ impl History {
             }
         }
         for (slot, cells) in &self.slots.fine {
-            for (key, cell) in cells {
-                if matches!(key, Key::Kind(q, _) if q == queue) {
+            for (key, cell) in kinds(cells) {
+                if key.queue() == queue {
                     add(*slot, cell.finished(), cell.failed);
                 }
             }
@@ -153,8 +209,13 @@ impl History {
         if let (Ok(()), Some(over)) = (self.ends_known(instance), over(self.known_from)) {
             let seconds = now - from(over) as f64;
             let mut sum = Cell::default();
-            for (slot, key, cell) in self.slots.recent(now) {
-                if slot >= from(over) && matches!(key, Key::Kind(q, _) if q == queue) {
+            for (key, cell) in self
+                .slots
+                .fine
+                .range(from(over)..)
+                .flat_map(|(_, cells)| kinds(cells))
+            {
+                if key.queue() == queue {
                     sum.add(cell);
                 }
             }
@@ -182,8 +243,8 @@ impl History {
             }
         }
         for (_, cells) in self.slots.fine.range(from..) {
-            for (key, cell) in cells {
-                if matches!(key, Key::Kind(q, _) if q == queue) {
+            for (key, cell) in kinds(cells) {
+                if key.queue() == queue {
                     add(cell.final_states);
                 }
             }
@@ -191,112 +252,137 @@ impl History {
         Some(sum)
     }
 
-    /// The newest claim that ended tries show, for a queue or one kind of it.
-    pub fn claimed(&self, queue: &str, kind: Option<&str>) -> Option<ServerTime> {
-        let cells = self
+    /// The newest claims that ended tries show, by queue and kind; for the whole queue by an empty kind.
+    pub fn claims(&self) -> BTreeMap<(String, String), ServerTime> {
+        let mut newest: BTreeMap<(&str, &str), f64> = BTreeMap::new();
+        for (key, cell) in self
             .slots
             .fine
             .values()
             .chain(self.slots.old.values())
-            .flatten();
-        let of = cells.filter(|(key, _)| match key {
-            Key::Kind(q, k) => q == queue && kind.is_none_or(|kind| kind == k),
-            _ => false,
-        });
-        let newest = of.map(|(_, c)| c.claimed).fold(f64::NEG_INFINITY, f64::max);
-        newest
-            .is_finite()
-            .then(|| ServerTime::from_epoch(newest))
-            .flatten()
+            .flat_map(kinds)
+        {
+            if let Key::Kind(queue, kind) = key
+                && cell.claimed.is_finite()
+            {
+                for kind in [kind.as_str(), ""] {
+                    let at = newest.entry((queue, kind)).or_insert(cell.claimed);
+                    *at = at.max(cell.claimed);
+                }
+            }
+        }
+        let owned = |((q, k), t): ((&str, &str), f64)| {
+            Some(((q.to_string(), k.to_string()), ServerTime::from_epoch(t)?))
+        };
+        newest.into_iter().filter_map(owned).collect()
     }
 
-    fn durations(&self, now: f64) -> BTreeMap<(String, Option<String>, usize), Durations> {
-        let mut out: BTreeMap<(String, Option<String>, usize), Durations> = BTreeMap::new();
-        let mut add = |recent: bool, key: &Key, cell: &Cell| match key {
-            Key::Bin(queue, kind, stage, bin) => {
-                for kind in [None, Some(kind.clone()).filter(|k| !k.is_empty())] {
-                    let whole = kind.is_none();
-                    let d = out
-                        .entry((queue.clone(), kind, usize::from(*stage)))
-                        .or_default();
-                    *d.all.entry(*bin).or_default() += cell.n;
-                    let part = if recent { &mut d.recent } else { &mut d.before };
-                    *part.entry(*bin).or_default() += cell.n;
-                    if whole && matches!(key, Key::Bin(_, k, _, _) if k.is_empty()) {
-                        break;
-                    }
+    /// Durations by queue, kind and stage.
+    fn durations(&self, now: f64) -> ByKind<'_> {
+        let edge = recent_from(now);
+        let mut out = ByKind::new();
+        let fine = self
+            .slots
+            .fine
+            .iter()
+            .map(|(slot, cells)| (*slot >= edge, cells));
+        for (recent, cells) in fine.chain(self.slots.old.values().map(|cells| (false, cells))) {
+            for (key, cell) in kinds(cells) {
+                let Key::Kind(queue, kind) = key else {
+                    continue;
+                };
+                for (stage, max) in cell.max.iter().enumerate().filter(|(_, m)| **m >= 0.0) {
+                    let d = out.entry((queue, kind, stage)).or_default();
+                    d.max = d.max.max(*max);
                 }
             }
-            Key::Kind(queue, kind) => {
-                for kind in [None, Some(kind.clone()).filter(|k| !k.is_empty())] {
-                    for (stage, max) in cell.max.iter().enumerate().filter(|(_, m)| **m >= 0.0) {
-                        let d = out.entry((queue.clone(), kind.clone(), stage)).or_default();
-                        d.max = d.max.max(*max);
-                    }
-                }
+            for (key, cell) in cells.range(Key::Bin(String::new(), String::new(), 0, 0)..) {
+                let Key::Bin(queue, kind, stage, bin) = key else {
+                    continue;
+                };
+                let d = out.entry((queue, kind, usize::from(*stage))).or_default();
+                let part = if recent { &mut d.recent } else { &mut d.before };
+                *part.entry(*bin).or_default() += cell.n;
             }
-            _ => {}
-        };
-        for (_, key, cell) in self.slots.recent(now) {
-            add(true, key, cell);
-        }
-        for (key, cell) in self.slots.before(now) {
-            add(false, key, cell);
         }
         out
     }
 
-    /// Every stage of every queue given, and of its busiest kinds.
-    pub fn stages(&self, instance: &Instance, queues: &BTreeSet<String>, now: f64) -> Vec<Stage> {
+    /// Every stage of every queue given and of its busiest kinds; and the usual 95th percentile of run times by queue
+    /// and kind, from before the last ten minutes.
+    pub fn stages(
+        &self,
+        instance: &Instance,
+        queues: &BTreeSet<String>,
+        now: f64,
+    ) -> (Vec<Stage>, Vec<(String, String, f64)>) {
         let source = attempt_source(instance);
+        let unknown = STAGES.map(|stage| unknown_stage(instance, source.as_ref().copied(), stage));
         let durations = self.durations(now);
         let mut out = Vec::new();
+        let mut usual = Vec::new();
         for queue in queues {
-            let mut kinds: BTreeMap<Option<String>, u64> = BTreeMap::from([(None, u64::MAX)]);
-            for ((q, kind, _), d) in &durations {
-                if q == queue && kind.is_some() {
-                    let n = kinds.entry(kind.clone()).or_default();
-                    *n = (*n).max(d.all.values().sum());
+            let of_queue = durations
+                .range((queue.as_str(), "", 0)..)
+                .take_while(|((q, _, _), _)| q == queue);
+            let mut whole: [Durations; 4] = Default::default();
+            let mut by_kind: BTreeMap<&str, [Option<&Durations>; 4]> = BTreeMap::new();
+            for ((_, kind, stage), d) in of_queue {
+                whole[*stage].add(d);
+                if !kind.is_empty() {
+                    by_kind.entry(kind).or_default()[*stage] = Some(d);
+                }
+                if STAGES[*stage] == StageName::Run
+                    && d.before.values().sum::<u64>() >= SAMPLES
+                    && let Some(p95) = quantile(&d.before, 0.95, d.max)
+                {
+                    usual.push((queue.clone(), kind.to_string(), p95));
                 }
             }
-            let mut kinds: Vec<(Option<String>, u64)> = kinds.into_iter().collect();
-            kinds.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
-            for (kind, _) in kinds.into_iter().take(KINDS + 1) {
-                for (i, stage) in STAGES.into_iter().enumerate() {
-                    let unknown = unknown_stage(instance, source.as_ref().copied(), stage);
-                    if kind.is_some() && unknown.is_some() {
-                        continue;
-                    }
-                    let d = durations
-                        .get(&(queue.clone(), kind.clone(), i))
-                        .filter(|_| unknown.is_none());
-                    out.push(one_stage(instance, queue, kind.clone(), stage, d, unknown));
+            let mut busiest: Vec<_> = by_kind.into_iter().collect();
+            busiest
+                .sort_by_key(|(_, d)| std::cmp::Reverse(d.iter().flatten().map(|d| d.n()).max()));
+            busiest.truncate(KINDS);
+            for (i, stage) in STAGES.into_iter().enumerate() {
+                let d = Some(&whole[i]).filter(|_| unknown[i].is_none());
+                out.push(one_stage(
+                    instance,
+                    queue,
+                    None,
+                    stage,
+                    d,
+                    unknown[i].clone(),
+                ));
+            }
+            for (kind, d) in busiest {
+                for (i, stage) in STAGES
+                    .into_iter()
+                    .enumerate()
+                    .filter(|(i, _)| unknown[*i].is_none())
+                {
+                    out.push(one_stage(
+                        instance,
+                        queue,
+                        Some(kind.to_string()),
+                        stage,
+                        d[i],
+                        None,
+                    ));
                 }
             }
         }
-        out
-    }
-
-    /// The usual 95th percentile of run times by queue and kind, from before the last ten minutes.
-    pub fn usual_run(&self, now: f64) -> Vec<(String, String, f64)> {
-        let mut out = Vec::new();
-        for ((queue, kind, stage), d) in self.durations(now) {
-            let (Some(kind), true) = (kind, STAGES[stage] == StageName::Run) else {
-                continue;
-            };
-            if d.before.values().sum::<u64>() >= SAMPLES
-                && let Some(p95) = quantile(&d.before, 0.95, d.max)
-            {
-                out.push((queue, kind, p95));
-            }
-        }
-        out
+        (out, usual)
     }
 
     /// Tries and failures of each worker over ten minutes, and the minutes that were seen.
     pub fn workers(&self, now: f64) -> (BTreeMap<String, Cell>, f64) {
         let mut out: BTreeMap<String, Cell> = BTreeMap::new();
-        for (_, key, cell) in self.slots.recent(now) {
+        let recent = self
+            .slots
+            .fine
+            .range(recent_from(now)..)
+            .flat_map(|(_, cells)| not_bins(cells));
+        for (key, cell) in recent {
             if let Key::Worker(_, worker) = key {
                 out.entry(worker.clone()).or_default().add(cell);
             }
@@ -314,7 +400,11 @@ impl History {
             return Vec::new();
         }
         let mut all: BTreeMap<(&str, String, String), Group> = BTreeMap::new();
-        for (slot, key, cell) in self.slots.recent(now) {
+        let edge = recent_from(now);
+        let recent = self.slots.fine.range(edge..);
+        for (slot, key, cell) in
+            recent.flat_map(|(s, cells)| not_bins(cells).map(|(k, c)| (*s, k, c)))
+        {
             let Some(name) = group(key) else { continue };
             let g = all.entry(name).or_default();
             match key {
@@ -327,7 +417,12 @@ impl History {
                 }
             }
         }
-        for (key, cell) in self.slots.before(now) {
+        let older = self
+            .slots
+            .old
+            .values()
+            .chain(self.slots.fine.range(..edge).map(|(_, cells)| cells));
+        for (key, cell) in older.flat_map(not_bins) {
             if let (Some(name), Key::Kind(..) | Key::Tenant(..)) = (group(key), key) {
                 all.entry(name).or_default().before.add(cell);
             }
@@ -346,7 +441,9 @@ fn one_stage(
     d: Option<&Durations>,
     unknown: Option<String>,
 ) -> Stage {
-    let n = d.map_or(0, |d| d.all.values().sum());
+    let n = d.map_or(0, Durations::n);
+    let all = d.map(Durations::all).unwrap_or_default();
+    let max = d.map_or(-1.0, |d| d.max);
     let none = || (n == 0).then(|| "no try ended within the window".to_string());
     Stage {
         system: instance.system.clone(),
@@ -355,10 +452,10 @@ fn one_stage(
         kind,
         stage,
         n,
-        p50_s: d.and_then(|d| quantile(&d.all, 0.5, d.max)),
-        p95_s: d.and_then(|d| quantile(&d.all, 0.95, d.max)),
-        max_s: d.filter(|_| n > 0).map(|d| d.max),
-        recent_p50_s: d.and_then(|d| quantile(&d.recent, 0.5, d.max)),
+        p50_s: quantile(&all, 0.5, max),
+        p95_s: quantile(&all, 0.95, max),
+        max_s: (n > 0 && max >= 0.0).then_some(max),
+        recent_p50_s: d.and_then(|d| quantile(&d.recent, 0.5, max)),
         unknown: unknown.or_else(none),
     }
 }

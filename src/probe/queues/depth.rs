@@ -193,9 +193,9 @@ fn heads(
     ]);
     Ok(format!(
         "SELECT {shown} FROM (SELECT coalesce(q.queue::text, h.queue) AS queue, h.state, \
-           min(h.eligible) FILTER (WHERE held.xid IS NULL) AS free, \
-           (json_agg(json_build_array(h.id, held.pid, h.eligible)) FILTER (WHERE held.xid IS NOT NULL))::text AS locks \
-         FROM {from} LEFT JOIN held ON held.xid = h.x WHERE (SELECT count(*) FROM held) > 0 GROUP BY 1, 2) y \
+           min(h.eligible) FILTER (WHERE jt_held.xid IS NULL) AS free, \
+           (json_agg(json_build_array(h.id, jt_held.pid, h.eligible)) FILTER (WHERE jt_held.xid IS NOT NULL))::text AS locks \
+         FROM {from} LEFT JOIN jt_held ON jt_held.xid = h.x WHERE (SELECT count(*) FROM jt_held) > 0 GROUP BY 1, 2) y \
          WHERE y.locks IS NOT NULL"
     ))
 }

@@ -100,9 +100,9 @@ fn bodies(
     }
     if locked && let Ok(source) = instance.source(&p.by_id, branch) {
         let row = selected(instance, &source.row, None, branch)?;
-        let from = param_as(&instance.from(source, branch)?, "id", "wanted.id");
+        let from = param_as(&instance.from(source, branch)?, "id", "jt_w.id");
         out.push(format!(
-            "SELECT {}::int8 AS class, h.* FROM unnest(:locked) AS wanted(id) CROSS JOIN LATERAL (SELECT {row} {from} LIMIT 1) h",
+            "SELECT {}::int8 AS class, h.* FROM unnest(:locked) AS jt_w(id) CROSS JOIN LATERAL (SELECT {row} {from} LIMIT 1) h",
             Class::Locked as u8
         ));
     }
