@@ -27,6 +27,7 @@ fn a_stopped_server_leaves_the_data_and_comes_back_by_itself() {
     let mut pty = place.watch(&["--allow-writes"], 160, 45);
     pty.wait_text("parser");
     pty.wait_text("LIVE");
+    place.sql("CHECKPOINT");
     cluster.down(true).expect("down");
     pty.wait_text("STALE");
     let screen = pty.screen();
@@ -54,6 +55,7 @@ fn a_stopped_server_leaves_the_data_and_comes_back_by_itself() {
     drop(pty);
     let mut pty = place.watch(&[], 100, 30);
     pty.wait_text("parser");
+    place.sql("CHECKPOINT");
     cluster.down(true).expect("down");
     pty.wait_text("STALE");
     pty.keys("q");

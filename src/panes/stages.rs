@@ -80,10 +80,8 @@ fn table(app: &App) -> Table {
     };
     let mut queues: Vec<&Queue> = snapshot.queues.iter().collect();
     let grave = |q: &Queue| severity(report, &queue_row(q));
-    queues.sort_by_key(|q| {
-        let busy = q.n(State::Running) > 0 || q.n(State::Ready) > 0;
-        (std::cmp::Reverse(grave(q)), !busy)
-    });
+    // Nothing but trouble moves a queue: rows that follow their figures jump each second.
+    queues.sort_by_key(|q| std::cmp::Reverse(grave(q)));
     let rows = queues.iter().map(|q| queue(snapshot, report, q)).collect();
     let mut kinds = Vec::new();
     for q in &queues {

@@ -97,7 +97,8 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
 /// The newest toasts over the last lines of the screen, newest lowest.
 pub fn toasts(buffer: &mut Buffer, area: Rect, toasts: &[Toast]) {
     let mut y = area.bottom();
-    for toast in toasts.iter().rev().take(3) {
+    let most = if area.height >= 30 { 3 } else { 2 };
+    for toast in toasts.iter().rev().take(most) {
         let (glyph, word, grave) = match toast.tone {
             Tone::Info => ("·", "", Ink::Strong),
             Tone::Warning => (glyphs::severity(Severity::Warning), "WARNING ", Ink::Warn),
