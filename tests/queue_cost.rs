@@ -5,7 +5,7 @@ mod common;
 mod setup;
 
 use jobtop::config::Config;
-use jobtop::connect::{Cells, Session};
+use jobtop::connect::Session;
 use jobtop::probe::QueueProbes;
 use setup::{agent_queue, everything, now, open};
 

@@ -827,7 +827,7 @@ pub fn empty() -> App {
         ..Snapshot::default()
     };
     let report = Report {
-        verdict: "no queue was found in this database".into(),
+        verdict: "no queue found in this database".into(),
         ..Report::default()
     };
     let mut app = app(snapshot, report);

@@ -94,7 +94,7 @@ fn table(app: &App) -> Table {
         sections: vec![
             Section::new("", &QUEUES, rows)
                 .sortable()
-                .or("no queue was found in this database"),
+                .or(snapshot.no_queue().unwrap_or_default()),
             Section::new("", &KINDS, kinds),
         ],
     }

@@ -64,11 +64,7 @@ fn table(app: &App) -> Table {
         .collect();
     let section = Section::new("", &COLUMNS, rows).sortable();
     Table {
-        sections: vec![section.or(if snapshot.queues.is_empty() {
-            "no queue was found in this database"
-        } else {
-            "no live task"
-        })],
+        sections: vec![section.or(snapshot.no_queue().unwrap_or("no live task".into()))],
     }
 }
 

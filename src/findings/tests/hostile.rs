@@ -276,6 +276,7 @@ impl Dice {
                 name: d.pick(&["queues", "leases", "\u{202e}x"]).into(),
                 age_s: d.maybe(Self::f),
                 error: d.maybe(Self::name),
+                retry_s: None,
             }),
             ..Snapshot::default()
         };
