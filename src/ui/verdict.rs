@@ -194,6 +194,12 @@ fn layers(report: &Report, width: usize, indent: usize) -> Line<'static> {
             layer.text.rfind(' ')
         };
         layer.text.truncate(keep.unwrap_or(0));
+        // «9 on» says less than «9».
+        for small in [",", " row", " on", " in", " of", " is"] {
+            if layer.text.ends_with(small) {
+                layer.text.truncate(layer.text.len() - small.len());
+            }
+        }
         groups = build(&shown);
     }
     let gap = [5, 4, 3]
