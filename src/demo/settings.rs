@@ -50,6 +50,8 @@ pub fn apply(config: &mut Config) {
         // a snapshot of 15 s here does what one of 5 min does in production, to a tenth of the dead rows
         xmin_held: 15.0,
         dead_rows: 1_500,
+        // a whole hour here costs some 30 dollars
+        cost_floor: 8.0,
         cancel_unheard: 20.0,
         ..Thresholds::default()
     };
