@@ -46,7 +46,7 @@ fn json_equals_named_queries_on_a_quiet_database() {
             .value("SHOW server_version")
             .split(' ')
             .next()
-            .unwrap()
+            .expect("a word")
     );
     assert_eq!(snapshot["server"]["read_only"], true);
     assert_eq!(snapshot["server"]["in_recovery"], false);

@@ -86,7 +86,7 @@ fn pictures_of_an_incident() {
         studio.take(&mut pty, name);
     }
     pty.keys("/state:failed\r");
-    pty.wait_text("Esc clears");
+    pty.wait("the filter", |s| s.contains("state:failed"));
     pty.keys("R");
     pty.wait_text("Requeue 1 task?");
     studio.take(&mut pty, "dialog");
