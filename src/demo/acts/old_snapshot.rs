@@ -19,7 +19,10 @@ pub async fn play(stage: &Stage) -> Result<(), Fault> {
              DECLARE page CURSOR FOR SELECT id, payload FROM {s}.tasks ORDER BY id; FETCH 5 FROM page"
         ))
         .await?;
-    let batch = stage.bring("embed_chunk", "soylent", 300).await?;
+    // The snapshot alone hurts nobody. (And who watches has seen what claims usually read.)
+    sleep(seconds(5.0)).await;
+    // A queue without a limit: that these wait is not what is wrong.
+    let batch = stage.bring("summarise_thread", "soylent", 240).await?;
     let scheduler = Line::new(&stage.logins.batch, "batch-fairness");
     let lower = format!(
         "UPDATE {s}.tasks SET priority = priority - 1 WHERE batch_id = $1 AND status = 'enqueued' AND NOT deferred"
