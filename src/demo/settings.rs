@@ -49,6 +49,9 @@ pub fn apply(config: &mut Config) {
         inflow_stopped: 20.0,
         // a snapshot of 15 s here does what one of 5 min does in production, to a tenth of the dead rows
         xmin_held: 15.0,
+        // what a recovery brings in one minute here it brings in five; a runaway is over after seconds, not minutes
+        cost_floor: 10.0,
+        cost_still: 20.0,
         dead_rows: 1_500,
         // a whole hour here costs some 30 dollars
         cost_floor: 8.0,

@@ -78,6 +78,7 @@ pub struct QueueProbes {
     settings: queue::Settings,
     redact: Vec<String>,
     window: f64,
+    cost_still: f64,
     watched: Vec<Watched>,
     now: Option<ServerTime>,
 }
@@ -105,6 +106,7 @@ impl QueueProbes {
             settings: config.settings.clone(),
             redact: config.redact.clone(),
             window: f64::from(config.window_minutes) * 60.0,
+            cost_still: config.thresholds.cost_still,
             watched: Vec::new(),
             now: None,
         })
@@ -254,7 +256,7 @@ impl QueueProbes {
             .flat_map(|w| w.violations.clone())
             .collect();
         let ledgers = self.watched.iter().map(|w| (&w.instance, &w.ledger));
-        snapshot.cost = cost::total::total(ledgers, now.epoch(), self.window);
+        snapshot.cost = cost::total::total(ledgers, now.epoch(), self.window, self.cost_still);
         snapshot.tasks = self.list();
         for session in &mut snapshot.sessions {
             let Some(pid) = session.pid else { continue };

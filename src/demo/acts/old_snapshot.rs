@@ -27,7 +27,8 @@ pub async fn play(stage: &Stage) -> Result<(), Fault> {
             return Ok(());
         }
     }
-    let batch = stage.bring("embed_chunk", "soylent", 300).await?;
+    // A queue without a limit: that these wait is not what is wrong.
+    let batch = stage.bring("summarise_thread", "soylent", 240).await?;
     let scheduler = Line::new(&stage.logins.batch, "batch-fairness");
     let lower = format!(
         "UPDATE {s}.tasks SET priority = priority - 1 WHERE batch_id = $1 AND status = 'enqueued' AND NOT deferred"

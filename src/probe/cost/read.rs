@@ -60,12 +60,13 @@ fn at(instance: &Instance, source: &Source, branch: &Branch) -> Result<String, F
     }
 }
 
-/// Spend from `since` to `until` by minute, and how many records it was.
+/// Spend from `since` to `until` by minute (from `fine` on by ten seconds), and how many records it was.
 pub async fn spend(
     session: &Session,
     instance: &Instance,
     since: f64,
     until: f64,
+    fine: f64,
 ) -> Result<(Vec<(i64, Key, Spend)>, i64), Fault> {
     let branches = &instance.branches[..instance
         .branches
@@ -86,7 +87,7 @@ pub async fn spend(
                (sum(coalesce(y.model_usd, 0) + coalesce(y.compute_usd, 0)) FILTER (WHERE y.failed))::text AS failed_usd, \
                least(coalesce(sum(y.input), 0), 9e18)::int8 AS input, least(coalesce(sum(y.output), 0), 9e18)::int8 AS output, \
                least(coalesce(sum(coalesce(y.input, 0) + coalesce(y.output, 0)) FILTER (WHERE y.unpriced), 0), 9e18)::int8 AS unpriced \
-             FROM (SELECT (floor(x.at / 60) * 60)::int8 AS slot, coalesce(x.agent, '(none)') AS agent, coalesce(x.tenant, '(none)') AS tenant, \
+             FROM (SELECT (CASE WHEN x.at >= :fine THEN floor(x.at / 10) * 10 ELSE floor(x.at / 60) * 60 END)::int8 AS slot, coalesce(x.agent, '(none)') AS agent, coalesce(x.tenant, '(none)') AS tenant, \
                  coalesce(x.application, '(none)') AS application, coalesce(x.model, '(none)') AS model, x.model_usd, x.compute_usd, \
                  x.input, x.output, x.failed, x.unpriced \
                FROM (SELECT {} AS at, {} AS agent, {} AS tenant, {} AS application, {} AS model, {} AS model_usd, {} AS compute_usd, \
@@ -114,6 +115,7 @@ pub async fn spend(
         ("since".into(), Value::Time(since)),
         ("until".into(), Value::Time(until)),
         ("end".into(), Value::Float(until)),
+        ("fine".into(), Value::Float(fine)),
         ("rows".into(), Value::Int(ROWS)),
     ]));
     let (mut out, mut records) = (Vec::new(), 0);

@@ -31,7 +31,8 @@ pub struct Held {
     pub heartbeat: Option<ServerTime>,
 }
 
-/// Running tasks of a queue, and how many run longer than their kind usually does.
+/// Running tasks of a queue whose lease has not ended (else nobody may be at them), and how many run longer than their
+/// kind usually does.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Over {
     /// Running tasks whose kind has a usual time.
@@ -154,7 +155,8 @@ fn bodies(instance: &Instance, branch: &Branch) -> Result<Vec<String>, Fault> {
         );
         out.push(format!(
             "SELECT {shown} FROM {rows} JOIN unnest(:queues::text[], :kinds::text[], :usual::float8[]) AS u(queue, kind, p95) \
-             ON u.queue = x.queue AND u.kind = x.kind GROUP BY x.queue"
+             ON u.queue = x.queue AND u.kind = x.kind \
+             WHERE x.lease IS NULL OR x.lease > extract(epoch FROM now())::float8 GROUP BY x.queue"
         ));
         if p.clock == Clock::Worker && p.row.contains_key("worker") {
             let shown = padded(
