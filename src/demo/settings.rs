@@ -53,8 +53,6 @@ pub fn apply(config: &mut Config) {
         cost_floor: 10.0,
         cost_still: 20.0,
         dead_rows: 1_500,
-        // a whole hour here costs some 30 dollars
-        cost_floor: 8.0,
         cancel_unheard: 20.0,
         ..Thresholds::default()
     };

@@ -301,6 +301,7 @@ fn spender(
         unpriced_tokens: unpriced,
         usd_per_hour: usd(rate),
         usual_usd_per_hour: Some(usd(usual)),
+        usd_per_hour_now: Some(usd(rate)),
         tries_per_task: Some(tries),
     }
 }
