@@ -194,6 +194,10 @@ pub struct Queues {
     pub paused: Option<Sql>,
 }
 
+fn yes() -> bool {
+    true
+}
+
 /// A source of live tasks.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -204,10 +208,13 @@ pub struct Live {
     pub from: Sql,
     /// WHERE, in native terms.
     pub r#where: Sql,
-    /// Neutral states that it can hold.
+    /// Neutral states that it can hold, the most frequent one first.
     pub states: Vec<crate::probe::State>,
     /// Most urgent first, as an index gives it.
     pub order: Option<Sql>,
+    /// Ready tasks are also counted by kind, where there is one.
+    #[serde(default = "yes")]
+    pub kinds: bool,
     /// `order` is served across all queues at once, not within each.
     #[serde(default)]
     pub spans: bool,
@@ -216,6 +223,13 @@ pub struct Live {
     /// Neutral columns that differ here.
     #[serde(default)]
     pub row: BTreeMap<String, Sql>,
+}
+
+impl Live {
+    /// Can it hold tasks in this state?
+    pub fn holds(&self, state: crate::probe::State) -> bool {
+        self.states.contains(&state)
+    }
 }
 
 /// A source of rows, or why there is none.
