@@ -18,7 +18,7 @@ fn load(finished: u32) -> String {
         "SET search_path = agent_queue, pg_temp; SET synchronous_commit = on;
          INSERT INTO tasks (queue, kind, agent, tenant, application, payload, status, created_at, run_after, claimed_at, started_at, finished_at, attempt, result)
          SELECT 'q' || i % 5, 'k' || i % 12, 'agent-' || i % 40, 'tenant-' || i % 500, 'app', jsonb_build_object('n', i, 'text', repeat('x', 100)), 
-                CASE WHEN i * 7919 % 1009 % 30 = 0 THEN 'failed' WHEN i % 77 = 0 THEN 'cancelled' ELSE 'completed' END,
+                CASE WHEN i::bigint * 7919 % 1009 % 30 = 0 THEN 'failed' WHEN i % 77 = 0 THEN 'cancelled' ELSE 'completed' END,
                 f - interval '90 s', f - interval '60 s', f - interval '20 s', f - interval '19 s', f, 1 + (i % 7 = 0)::int, '{{}}'
            FROM (SELECT i, now() + interval '200 s' - ({finished} - i) * interval '0.25 s' AS f FROM generate_series(1, {finished}) i) x;
          INSERT INTO task_attempts (task_id, attempt, lease_token, worker, eligible_at, claimed_at, started_at, finished_at, outcome, error)
