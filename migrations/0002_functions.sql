@@ -29,7 +29,9 @@
 --
 -- Every function is SECURITY DEFINER with the search_path it was made with (the queue's schema, then pg_temp): roles may call it without
 -- any right on the tables. enable_seqscan is off inside, because a plan made while the queue was empty would otherwise be kept, and read
--- the whole table, once the queue is not. Parameters are written function.parameter where a column has the same name.
+-- the whole table, once the queue is not; jit is off, because a plan that must scan then counts as very dear, and compiling it takes
+-- longer than a hundred claims. Functions whose names begin with _ are called by these only, and run under the same settings.
+-- Parameters are written function.parameter where a column has the same name.
 
 DO $$
 BEGIN
@@ -55,7 +57,7 @@ CREATE FUNCTION enqueue(
     batch_id text DEFAULT NULL,
     idempotency_key text DEFAULT NULL
 ) RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     at timestamptz := clock_timestamp();
@@ -83,7 +85,7 @@ END $$;
 -- Adds many tasks, given as an array of objects with the names of enqueue's parameters, and returns their ids in the order of the array.
 -- All or nothing. A name that enqueue does not know is an error: a misspelt run_after must not run at once.
 CREATE FUNCTION enqueue_many(tasks jsonb) RETURNS SETOF bigint
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     at timestamptz := clock_timestamp();
@@ -145,7 +147,7 @@ END $$;
 
 -- The try ends: its row, its slot and what it reserved. Only called by who holds the task's row lock.
 CREATE FUNCTION _end_attempt(task_id bigint, attempt integer, outcome text, error text, at timestamptz) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 BEGIN
     UPDATE task_attempts a SET finished_at = _end_attempt.at, outcome = _end_attempt.outcome, error = _end_attempt.error
@@ -159,7 +161,7 @@ END $$;
 
 -- Back into the queue, with nothing left of the try that ended.
 CREATE FUNCTION _enqueue_again(task_id bigint, due timestamptz, at timestamptz, error text, taken_away boolean) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     UPDATE tasks t
        SET status = 'enqueued', run_after = due, deferred = due > at, last_error = coalesce(error, t.last_error),
@@ -171,7 +173,7 @@ END $$;
 
 -- The task is over.
 CREATE FUNCTION _finish(task_id bigint, status text, at timestamptz, error text) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 #variable_conflict use_column
 BEGIN
     UPDATE tasks t
@@ -188,7 +190,7 @@ $$;
 
 -- Work begins. May be called again; the first time counts.
 CREATE FUNCTION started(task_id bigint, lease_token bigint, job_run_id text DEFAULT NULL, trace_id text DEFAULT NULL) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     at timestamptz := clock_timestamp();
@@ -211,7 +213,7 @@ END $$;
 -- acknowledge with `cancelled`.
 CREATE FUNCTION heartbeat(task_id bigint, lease_token bigint, lease interval DEFAULT '60 s')
 RETURNS TABLE (outcome text, cancel_requested boolean, lease_expires_at timestamptz)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     at timestamptz := clock_timestamp();
@@ -230,7 +232,7 @@ END $$;
 
 -- Done. Also after a cancel was requested: the work is there, so it is kept; the request stays on the row.
 CREATE FUNCTION complete(task_id bigint, lease_token bigint, result jsonb DEFAULT NULL, confidence numeric DEFAULT NULL) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     at timestamptz := clock_timestamp();
@@ -253,7 +255,7 @@ END $$;
 CREATE FUNCTION fail(
     task_id bigint, lease_token bigint, error text, retry_after interval DEFAULT NULL, permanent boolean DEFAULT false
 ) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     at timestamptz := clock_timestamp();
     task record;
@@ -281,7 +283,7 @@ END $$;
 
 -- The worker has stopped because a cancel was requested. Without a request: 'no cancel requested', and nothing changes.
 CREATE FUNCTION cancelled(task_id bigint, lease_token bigint) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     at timestamptz := clock_timestamp();
     task record;
@@ -305,7 +307,7 @@ CREATE FUNCTION report_usage(
     call_id text, task_id bigint, attempt integer, model text, input_tokens bigint, output_tokens bigint,
     llm_cost numeric DEFAULT NULL, compute_cost numeric DEFAULT NULL
 ) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     is_new boolean;

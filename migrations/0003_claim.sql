@@ -165,7 +165,7 @@ END $$;
 -- Limits change: make the slots, and give one to each task that runs without (it was claimed while there was no limit). The exclusive gate
 -- waits for the claims that are under way and turns away new ones, so that none of them decides by the old limit.
 CREATE FUNCTION _limits_changed() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     top integer;
     running bigint[];

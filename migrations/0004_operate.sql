@@ -13,7 +13,7 @@ END $$;
 -- again when it is locked, with a snapshot taken after that: who claims or ends a task changes its slot in the same transaction, so that
 -- nobody can be in the middle of it. Waits for nobody, and must come last in its transaction: the slots it holds may be wanted.
 CREATE FUNCTION _free_orphans() RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     suspects bigint[];
 BEGIN
@@ -88,7 +88,7 @@ END $$;
 -- and the status and attempt afterwards. They do not write operator_actions: the caller does, in the same transaction.
 CREATE FUNCTION _operate(action text, ids bigint[], seen_status text[], seen_token bigint[], reason text)
 RETURNS TABLE (id bigint, outcome text, status text, attempt integer)
-LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     most constant integer := 1000;

@@ -19,15 +19,16 @@ END $$;
 
 CREATE SEQUENCE IF NOT EXISTS notify_gate MINVALUE 0 START 0;
 
+-- pg_sequence_last_value and not a SELECT: this runs twice per task, and a call is a fraction of a query.
 CREATE OR REPLACE FUNCTION _notify_tasks() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
     now_ms bigint := (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
-    last_ms bigint;
 BEGIN
-    SELECT last_value INTO last_ms FROM notify_gate;
-    IF abs(now_ms - last_ms) >= 100 AND pg_notification_queue_usage() <= 0.25 THEN
+    IF abs(now_ms - coalesce(pg_sequence_last_value('notify_gate'), 0)) >= 100 THEN
         PERFORM setval('notify_gate', now_ms);
-        PERFORM pg_notify(TG_TABLE_SCHEMA || '_tasks', '');
+        IF pg_notification_queue_usage() <= 0.25 THEN
+            PERFORM pg_notify(TG_TABLE_SCHEMA || '_tasks', '');
+        END IF;
     END IF;
     RETURN NULL;
 END $$;

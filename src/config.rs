@@ -117,6 +117,8 @@ pub struct Thresholds {
     pub cost_floor: f64,
     /// Burn rate against usual.
     pub cost_factor: f64,
+    /// A spender that spent little for this long runs away no more (10 to 120 s).
+    pub cost_still: f64,
     /// Snapshot held for this long while dead rows pile up.
     pub xmin_held: f64,
     /// Dead rows from which on a held snapshot matters.
@@ -149,6 +151,7 @@ impl Default for Thresholds {
             failing_share: 0.5,
             cost_floor: 5.0,
             cost_factor: 5.0,
+            cost_still: 120.0,
             xmin_held: 300.0,
             dead_rows: 10_000,
             connections: 0.9,

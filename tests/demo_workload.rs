@@ -3,18 +3,22 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use jobtop::connect::Target;
+use jobtop::connect::session::Purpose;
+use jobtop::connect::{Session, Target};
 use jobtop::demo::cluster::{Cluster, Options};
 use jobtop::demo::crew::{Cast, Crew, work};
 use jobtop::demo::link::Link;
 use jobtop::demo::roles::{Logins, ONCALL};
 use jobtop::demo::seed::{SeedOptions, seed};
 use jobtop::demo::{ACTS, Act, Demo, DemoOptions, Scenario, settings, show};
+use jobtop::feed::round::Round;
+use jobtop::findings::Tracker;
 use tokio::time::sleep;
 use tokio_postgres::Client;
 
@@ -314,7 +318,91 @@ async fn agents_work_on_somebody_elses_queue_and_come_back_after_a_restart_of_th
     };
     let deeds = work(&target, SCHEMA, 3, 1, until).await.expect("work");
     assert_eq!(deeds.faults, 0, "{deeds:?}");
+    // Whoever was at something has finished it, but for what the ended sessions had just claimed.
+    let held = text(
+        &client,
+        "SELECT count(*) FROM agent_queue.tasks WHERE status = 'processing'",
+    )
+    .await;
+    assert!(held.parse::<u64>().is_ok_and(|n| n <= 1), "{held} are held");
     nobody_left(&client).await.expect("nobody");
+}
+
+/// What jobtop says about a database, refresh by refresh.
+struct Monitor {
+    rules: Arc<Mutex<BTreeSet<String>>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Monitor {
+    async fn start(target: &Target) -> Self {
+        let rules = Arc::new(Mutex::new(BTreeSet::new()));
+        let config = Arc::new(settings());
+        let db = Session::open(target, Purpose::Poll, "jobtop")
+            .await
+            .expect("a connection");
+        let mut round = Round::new(target.clone(), config.clone()).expect("profiles");
+        let mut tracker = Tracker::new(&config);
+        let said = rules.clone();
+        let task = tokio::spawn(async move {
+            round.connected();
+            loop {
+                let _ = round.run_database(&db).await;
+                let _ = round.run_queues(&db).await;
+                let report = tracker.update(&round.assemble());
+                *said.lock().expect("rules") =
+                    report.findings.into_iter().map(|f| f.rule).collect();
+                sleep(Duration::from_secs(1)).await;
+            }
+        });
+        Self { rules, task }
+    }
+
+    /// Waits until a rule speaks, or is silent.
+    async fn wait(&self, rule: &str, speaks: bool, limit_s: u64) -> Result<(), String> {
+        let begun = Instant::now();
+        while self.rules.lock().expect("rules").contains(rule) != speaks {
+            if begun.elapsed() > Duration::from_secs(limit_s) {
+                let rules = self.rules.lock().expect("rules");
+                let what = if speaks { "said" } else { "withdrawn" };
+                return Err(format!(
+                    "{rule} was not {what} within {limit_s} s, but {rules:?}"
+                ));
+            }
+            sleep(Duration::from_millis(250)).await;
+        }
+        let what = if speaks {
+            "is said"
+        } else {
+            "is no longer said"
+        };
+        eprintln!(
+            "{rule} {what}: after {:.1} s",
+            begun.elapsed().as_secs_f64()
+        );
+        Ok(())
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The rule that an act is for. What is known of the last ten minutes only goes with them.
+fn rule(act: Act) -> (&'static str, bool) {
+    match act {
+        Act::IdleInTransaction => ("idle-in-transaction", true),
+        Act::ProviderSlow => ("slow-outside", true),
+        Act::WorkersKilled => ("leases-expired", true),
+        Act::RetryStorm => ("failing", true),
+        Act::EnqueuerStopped => ("inflow-stopped", true),
+        Act::MigrationWaits => ("table-lock", true),
+        Act::CostRunaway => ("cost-runaway", false),
+        Act::OldSnapshot => ("xmin-held", true),
+        Act::BudgetFull => ("budget", true),
+    }
 }
 
 /// What an act does to the database, how somebody ends it by hand, and how one sees that it is over.
@@ -349,7 +437,7 @@ fn trouble(act: Act) -> Trouble {
     let (trigger, by_hand, limit_s) = match act {
         Act::IdleInTransaction => (
             "EXISTS (SELECT FROM pg_stat_activity a WHERE datname = current_database() AND state = 'idle in transaction' \
-             AND state_change < now() - interval '5 s' AND application_name = 'agent-7' AND (SELECT count(*) FROM pg_locks l \
+             AND state_change < now() - interval '5 s' AND application_name LIKE 'agent-%' AND (SELECT count(*) FROM pg_locks l \
              WHERE NOT granted AND a.pid = ANY (pg_blocking_pids(l.pid))) >= 3)",
             Some(
                 "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() \
@@ -427,7 +515,7 @@ async fn play(act: Act) -> Result<(), String> {
     let cast = Cast {
         pool: 0,
         people: 0,
-        house_workers: 0,
+        house_workers: 1,
         ..Cast::demo()
     };
     let crew = Crew::start(
@@ -441,10 +529,13 @@ async fn play(act: Act) -> Result<(), String> {
     let db = common::connect(&target.config).await;
     let trouble = trouble(act);
     let name = act.name();
+    let (rule, goes) = rule(act);
+    let monitor = Monitor::start(&target).await;
     // Nobody has enqueued since the fixture data were copied: that is over when the clients begin.
     let before = format!("NOT ({})", trouble.trigger);
     eventually(&db, &format!("no {name} before its act"), &before, 10).await?;
     eventually(&db, name, trouble.trigger, trouble.limit_s).await?;
+    monitor.wait(rule, true, 120).await?;
     let reads = match act {
         Act::OldSnapshot => Some(reads_per_claim(&db).await),
         _ => None,
@@ -481,6 +572,10 @@ async fn play(act: Act) -> Result<(), String> {
             return Err(format!("{name} came back by itself"));
         }
     }
+    if goes {
+        monitor.wait(rule, false, 60).await?;
+    }
+    drop(monitor);
     let deeds = crew.stop().await;
     if deeds.faults > 0 {
         return Err(format!("{name}: {deeds:?}"));
@@ -569,6 +664,19 @@ async fn a_demo_starts_with_everybody_in_a_budget_and_goes_without_a_trace() {
             .await
             .is_err()
     );
+    drop(db);
+    demo.cluster.restart(true).expect("the server again");
+    let db = common::connect(&demo.target(ONCALL).config).await;
+    eventually(
+        &db,
+        "all are back after a crash of the server",
+        &format!("({CLIENTS}) >= 34"),
+        40,
+    )
+    .await
+    .expect("the clients");
+    let deeds = demo.crew().deeds();
+    assert_eq!(deeds.faults, 0, "{deeds:?}");
     let root = demo.cluster.root().to_owned();
     demo.stop().await;
     assert!(!root.exists(), "{} is still there", root.display());

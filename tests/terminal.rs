@@ -3,97 +3,10 @@
 
 mod common;
 
+use common::place::Place;
 use common::pty::Pty;
-use jobtop::migrate::{NotifyChange, apply};
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
-use tokio_postgres::Config;
-
-/// A database with the reference queue and three tasks: one ready, one failed, one running.
-struct Place {
-    url: String,
-    config: Config,
-    runtime: tokio::runtime::Runtime,
-}
-
-impl Place {
-    fn new(hint: &str) -> Self {
-        let (name, config) = common::database(hint);
-        let cluster = common::cluster();
-        let url = format!(
-            "host={} port={} user={} dbname={name}",
-            cluster.socket_dir().display(),
-            cluster.port(),
-            cluster.superuser()
-        );
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .expect("a runtime");
-        let place = Self {
-            url,
-            config,
-            runtime,
-        };
-        place.runtime.block_on(async {
-            let mut client = common::connect(&place.config).await;
-            apply(&mut client, "agent_queue", NotifyChange::Install)
-                .await
-                .expect("migrated");
-        });
-        place.sql(
-            "SET search_path = agent_queue;
-             SELECT enqueue('parser', 'parse', tenant => 'acme', max_attempts => 1) FROM generate_series(1, 3);
-             SELECT fail(id, lease_token, 'ValueError: bad page') FROM claim('parser', 'w1');
-             SELECT started(id, lease_token) FROM claim('parser', 'w2');",
-        );
-        place
-    }
-
-    fn sql(&self, sql: &str) {
-        self.runtime.block_on(async {
-            let client = common::connect(&self.config).await;
-            client.batch_execute(sql).await.expect(sql);
-        });
-    }
-
-    fn value(&self, sql: &str) -> String {
-        self.runtime.block_on(async {
-            let client = common::connect(&self.config).await;
-            let rows = client.simple_query(sql).await.expect(sql);
-            rows.iter()
-                .find_map(|m| match m {
-                    tokio_postgres::SimpleQueryMessage::Row(row) => {
-                        Some(row.get(0).unwrap_or_default().to_string())
-                    }
-                    _ => None,
-                })
-                .unwrap_or_default()
-        })
-    }
-
-    /// jobtop's sessions in this database.
-    fn sessions(&self) -> String {
-        self.value(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'jobtop%'",
-        )
-    }
-
-    fn wait_no_session(&self) {
-        let end = Instant::now() + Duration::from_secs(5);
-        while self.sessions() != "0" {
-            assert!(Instant::now() < end, "a session is left");
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    fn watch(&self, args: &[&str], columns: u16, rows: u16) -> Pty {
-        let mut all = vec![self.url.as_str()];
-        all.extend(args);
-        Pty::jobtop(&all, columns, rows)
-    }
-}
 
 fn assert_usable(pty: &Pty) {
     assert!(!pty.alternate(), "the alternate screen is left");

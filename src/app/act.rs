@@ -102,18 +102,7 @@ impl App {
             }
         ));
         lines.push(by_state(tasks));
-        lines.push(match verb {
-            Verb::Requeue => {
-                "They become claimable at once; history stays; the lease token rises, so that a late".to_string()
-            }
-            Verb::Cancel if running > 0 => format!(
-                "{running} running: the worker is asked to stop, and may finish first; the rest is called off at once."
-            ),
-            Verb::Cancel => "Called off at once; no worker will claim them.".to_string(),
-        });
-        if verb == Verb::Requeue {
-            lines.push("completion of a lost worker changes nothing. A lost worker is not stopped by this.".into());
-        }
+        lines.extend(consequences(verb, tasks));
         let spent: Option<Usd> = tasks.iter().filter_map(|t| t.cost_usd).reduce(|a, b| a + b);
         if let Some(spent) = spent {
             lines.push(format!("spent so far: ${:.4}", spent.dollars()));
@@ -162,6 +151,7 @@ impl App {
         let confirmed = if dialog.must_type.is_empty() {
             match key.code {
                 KeyCode::Char('y') if !control => true,
+                _ if action == Some(Action::Picture) => return vec![Effect::Picture],
                 KeyCode::Char('n' | 'N' | 'q') | KeyCode::Enter => {
                     self.layers.pop();
                     return vec![];
@@ -231,6 +221,43 @@ impl App {
         }
         vec![Effect::Poll]
     }
+}
+
+/// What will happen, and what will not.
+fn consequences(verb: Verb, tasks: &[Task]) -> Vec<String> {
+    let running = tasks.iter().filter(|t| t.state == State::Running).count();
+    let rest = tasks.len() - running;
+    let mut lines = Vec::new();
+    match verb {
+        Verb::Requeue => {
+            lines.push(match tasks.len() {
+                1 => "It becomes claimable at once; its history stays.".to_string(),
+                _ => "They become claimable at once; their history stays.".to_string(),
+            });
+            if running > 0 {
+                let fenced = tasks.iter().all(|t| t.lease_token.is_some());
+                lines.push(format!(
+                    "{running} with an expired lease: the worker that held it is not stopped; {}.",
+                    if fenced {
+                        "should it finish late, that changes nothing"
+                    } else {
+                        "should it finish late, that may be taken for the new try (no lease token here)"
+                    }
+                ));
+            }
+        }
+        Verb::Cancel => {
+            if running > 0 {
+                lines.push(format!(
+                    "{running} running: the worker is asked to stop, and may finish first."
+                ));
+            }
+            if rest > 0 {
+                lines.push(format!("{rest} not running: called off at once."));
+            }
+        }
+    }
+    lines
 }
 
 fn by_state(tasks: &[Task]) -> String {

@@ -9,3 +9,6 @@ pub mod state;
 pub mod update;
 
 pub use update::{Effect, Msg};
+
+#[cfg(test)]
+mod tests;

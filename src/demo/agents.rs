@@ -37,8 +37,8 @@ pub struct Shop {
 
 /// One place for a worker: when its process is dead and may live again, another one with a new name takes it.
 pub async fn place(shop: Arc<Shop>, at: usize, queues: Vec<&'static str>) {
+    let mut name = format!("agent-{}", at + 1);
     loop {
-        let name = format!("agent-{}", shop.world.next_worker());
         let dead = shop.world.when(|o| o.dead.contains(&at));
         tokio::select! {
             () = work(shop.clone(), &name, &queues) => {}
@@ -46,6 +46,7 @@ pub async fn place(shop: Arc<Shop>, at: usize, queues: Vec<&'static str>) {
             () = dead => {}
         }
         shop.world.when(|o| !o.dead.contains(&at)).await;
+        name = format!("agent-{}", shop.world.next_worker());
     }
 }
 
@@ -58,6 +59,10 @@ async fn work(shop: Arc<Shop>, name: &str, queues: &[&'static str]) {
     sleep(seconds(dice.between(0.0, 0.6))).await;
     loop {
         let mut got = 0;
+        if shop.world.now().draining {
+            hands.join_all().await;
+            return std::future::pending().await;
+        }
         for turn in 0..queues.len() {
             let queue = queues[(first + turn) % queues.len()];
             let free = HANDS - hands.len().min(HANDS);
@@ -75,7 +80,9 @@ async fn work(shop: Arc<Shop>, name: &str, queues: &[&'static str]) {
                     for task in tasks {
                         let (shop, line) = (shop.clone(), line.clone());
                         let dice = Dice::new(dice.bits());
+                        let hold = shop.world.hold();
                         hands.spawn(async move {
+                            let _hold = hold;
                             if let Err(fault) = run(&shop, &line, &task, dice).await {
                                 shop.world.fault(line.application(), &fault);
                             }
@@ -144,7 +151,7 @@ async fn run(shop: &Shop, line: &Line, task: &Held, mut dice: Dice) -> Result<()
         End::Failed(error, hopeless) => {
             // A provider that is down is asked again soon: that is what makes a storm of retries.
             let storm = shop.world.now().failing.is_some();
-            let retry = storm.then(|| dice.between(1.0, 3.0));
+            let retry = storm.then(|| dice.between(3.0, 7.0));
             shop.calls.fail(line, task, error, retry, *hopeless).await?
         }
     };

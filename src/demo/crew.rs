@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::agents::{self, Shop};
 use super::calls::{Calls, quoted};
@@ -78,7 +78,7 @@ impl Crew {
         seed: u64,
         progress: bool,
     ) -> Self {
-        let world = World::new(seed);
+        let world = World::new(seed, cast.agents);
         let (bills, mail) = unbounded_channel();
         let shop = Arc::new(Shop {
             world: world.clone(),
@@ -152,6 +152,21 @@ impl Crew {
         &self.world
     }
 
+    /// Lets workers finish what they hold, but take nothing new: nobody will come to reclaim it.
+    pub async fn drain(&self, limit: Duration) {
+        self.world.order(|orders| orders.draining = true);
+        let all = async {
+            // A claim may be under way.
+            sleep(seconds(0.3)).await;
+            while self.world.held() > 0 {
+                sleep(seconds(0.1)).await;
+            }
+            // The last bills.
+            sleep(seconds(0.7)).await;
+        };
+        let _ = timeout(limit, all).await;
+    }
+
     /// Ends all of them; returns when none is left.
     pub async fn stop(mut self) -> Deeds {
         self.world.order(|orders| orders.stop = true);
@@ -162,7 +177,11 @@ impl Crew {
     }
 }
 
-/// Runs the simulated agents on the reference queue of somebody's own database until `until` is ready.
+/// How long workers may go on after they were told to end: nearly all tasks here take less.
+const DRAIN: Duration = Duration::from_secs(12);
+
+/// Runs the simulated agents on the reference queue of somebody's own database until `until` is ready, and a
+/// few seconds longer: they finish what they hold.
 ///
 /// # Errors
 /// A server that cannot be reached, or a schema without the reference queue.
@@ -195,7 +214,6 @@ pub async fn work(
         false,
     );
     until.await;
-    // Whoever ends this should not have to wait for those who hold tasks; their leases are short.
-    tokio::time::sleep(seconds(0.05)).await;
+    crew.drain(DRAIN).await;
     Ok(crew.stop().await)
 }

@@ -50,7 +50,8 @@ pub async fn enqueuer(shop: Arc<Shop>, target: Target, part: usize, parts: usize
         let kind = mine[at];
         // Not counted on from the due time: after an outage there is no flood of what was not sent.
         next[at] = Instant::now() + gap(kind, &mut dice);
-        if shop.world.now().muted.contains(kind.queue) {
+        let orders = shop.world.now();
+        if orders.draining || orders.muted.contains(kind.queue) {
             continue;
         }
         let tenant = catalog::tenant(&mut dice);
@@ -129,19 +130,19 @@ pub async fn importer(shop: Arc<Shop>, target: Target, number: usize) {
         let kind =
             catalog::kind(dice.pick::<&str>(&["parse_invoice", "embed_chunk", "summarise_thread"]));
         let n = dice.whole(10, 18);
-        if let Err(fault) = bring(&shop, &line, kind, &name, n, &mut dice).await {
+        if let Err(fault) = bring(&shop, &line, kind, &name, (n, 5), &mut dice).await {
             shop.world.fault(line.application(), &fault);
         }
     }
 }
 
-/// Enqueues a batch of `n` tasks of one tenant.
+/// Enqueues a batch of `n` tasks of one tenant, each with so many tries.
 pub async fn bring(
     shop: &Shop,
     line: &Line,
     kind: &Kind,
     batch: &str,
-    n: i64,
+    (n, tries): (i64, i64),
     dice: &mut Dice,
 ) -> Result<(), Fault> {
     if shop.progress {
@@ -158,7 +159,11 @@ pub async fn bring(
         .find(|t| batch.contains(t))
         .unwrap_or("acme");
     let tasks: Vec<_> = (0..n)
-        .map(|_| order(kind, tenant, Some(batch), dice))
+        .map(|_| {
+            let mut task = order(kind, tenant, Some(batch), dice);
+            task["max_attempts"] = json!(tries);
+            task
+        })
         .collect();
     let tasks = serde_json::Value::Array(tasks).to_string();
     shop.world
@@ -170,9 +175,13 @@ pub async fn bring(
 pub async fn idler(shop: Arc<Shop>, target: Target, name: String, statement: String, every: f64) {
     let line = Line::new(&target, name.clone());
     let mut dice = Dice::branch(shop.world.seed, &name);
-    line.link().await;
     loop {
-        sleep(seconds(every * dice.between(0.5, 1.5))).await;
+        let next = Instant::now() + seconds(every * dice.between(0.5, 1.5));
+        while Instant::now() < next {
+            // A lost connection is replaced although nobody needs it now.
+            line.link().await;
+            sleep(seconds(3.0)).await;
+        }
         if let Err(fault) = line.rows(&statement, &[]).await {
             shop.world.fault(&name, &fault);
         }

@@ -45,11 +45,13 @@ pub fn apply(config: &mut Config) {
         // leases last 20 s here instead of a minute, and are reclaimed every 2 s instead of every 10
         owner_gone: 6.0,
         reclaim_interval: 5.0,
-        stalled: 30.0,
         // the crawl has a page every two seconds: 20 s without one are long
         inflow_stopped: 20.0,
         // a snapshot of 15 s here does what one of 5 min does in production, to a tenth of the dead rows
         xmin_held: 15.0,
+        // what a recovery brings in one minute here it brings in five; a runaway is over after seconds, not minutes
+        cost_floor: 10.0,
+        cost_still: 20.0,
         dead_rows: 1_500,
         cancel_unheard: 20.0,
         ..Thresholds::default()

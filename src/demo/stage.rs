@@ -8,11 +8,12 @@ use tokio_postgres::types::Type;
 use super::acts::Act;
 use super::agents::Shop;
 use super::calls::quoted;
+use super::catalog;
 use super::dice::Dice;
 use super::link::{Line, Link, seconds};
 use super::office;
 use super::roles::Logins;
-use super::{catalog, world::World};
+use super::world::{Orders, World};
 use crate::connect::{Cells, Fault, Target};
 
 /// One database's stage.
@@ -61,9 +62,11 @@ impl Stage {
             self.world().fault(act.name(), &fault);
         }
         self.world().order(|orders| {
-            let stop = orders.stop;
-            *orders = Default::default();
-            orders.stop = stop;
+            *orders = Orders {
+                stop: orders.stop,
+                draining: orders.draining,
+                ..Orders::default()
+            };
         });
     }
 
@@ -89,10 +92,29 @@ impl Stage {
 
     /// Brings a batch of `n` tasks of one kind in; its name.
     pub async fn bring(&self, kind: &str, tenant: &str, n: i64) -> Result<String, Fault> {
+        self.bring_stubborn(kind, tenant, n, 5).await
+    }
+
+    /// The same, with so many tries for each.
+    pub async fn bring_stubborn(
+        &self,
+        kind: &str,
+        tenant: &str,
+        n: i64,
+        tries: i64,
+    ) -> Result<String, Fault> {
         let line = Line::new(&self.logins.batch, "batch-orders");
         let mut dice = self.dice(kind);
         let batch = format!("orders-{tenant}-{:04x}", self.world().next_call() & 0xffff);
-        office::bring(&self.shop, &line, catalog::kind(kind), &batch, n, &mut dice).await?;
+        office::bring(
+            &self.shop,
+            &line,
+            catalog::kind(kind),
+            &batch,
+            (n, tries),
+            &mut dice,
+        )
+        .await?;
         Ok(batch)
     }
 

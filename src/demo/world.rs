@@ -17,6 +17,8 @@ use crate::connect::Fault;
 pub struct Orders {
     /// Everybody goes home.
     pub stop: bool,
+    /// Nobody claims or enqueues any more; what is held is finished.
+    pub draining: bool,
     /// How many times longer than usual a model call takes.
     pub slowdown: f64,
     /// A kind of task whose every try fails, and with which error.
@@ -35,6 +37,7 @@ impl Default for Orders {
     fn default() -> Self {
         Self {
             stop: false,
+            draining: false,
             slowdown: 1.0,
             failing: None,
             dead: BTreeSet::new(),
@@ -62,18 +65,20 @@ pub struct World {
     deeds: Mutex<Deeds>,
     workers: AtomicU64,
     calls: AtomicU64,
+    held: AtomicU64,
     /// What chance depends on.
     pub seed: u64,
 }
 
 impl World {
-    /// An ordinary day.
-    pub fn new(seed: u64) -> Arc<Self> {
+    /// An ordinary day, on which `workers` are at their places.
+    pub fn new(seed: u64, workers: usize) -> Arc<Self> {
         Arc::new(Self {
             orders: watch::Sender::new(Orders::default()),
             deeds: Mutex::default(),
-            workers: AtomicU64::new(0),
+            workers: AtomicU64::new(workers as u64),
             calls: AtomicU64::new(0),
+            held: AtomicU64::new(0),
             seed,
         })
     }
@@ -129,6 +134,17 @@ impl World {
         self.calls.fetch_add(1, Ordering::Relaxed) + 1
     }
 
+    /// Counts a task that a worker holds, until the guard is dropped.
+    pub fn hold(self: &Arc<Self>) -> Hold {
+        self.held.fetch_add(1, Ordering::Relaxed);
+        Hold(self.clone())
+    }
+
+    /// Tasks that workers hold.
+    pub fn held(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
+    }
+
     /// Notes that something was done.
     pub fn did(&self, what: &'static str, n: u64) {
         if n > 0 {
@@ -153,6 +169,15 @@ impl World {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Deeds> {
         self.deeds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A task in a worker's hands.
+pub struct Hold(Arc<World>);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.held.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

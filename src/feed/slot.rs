@@ -16,6 +16,7 @@ pub struct Slot {
     failures: u32,
     last_good: Option<Instant>,
     error: Option<String>,
+    retry: Option<Duration>,
 }
 
 impl Slot {
@@ -28,6 +29,7 @@ impl Slot {
             failures: 0,
             last_good: None,
             error: None,
+            retry: None,
         }
     }
 
@@ -49,6 +51,7 @@ impl Slot {
             Ok(()) => {
                 self.failures = 0;
                 self.error = None;
+                self.retry = None;
                 self.last_good = Some(now);
                 self.due = Some(now + self.every);
                 Ok(())
@@ -59,11 +62,8 @@ impl Slot {
                 self.failures += 1;
                 let pause = pause.min(LONGEST_PAUSE);
                 self.due = Some(now + pause);
-                self.error = Some(format!(
-                    "{}; next try in {}s",
-                    fault,
-                    pause.as_secs().max(1)
-                ));
+                self.error = Some(fault.to_string());
+                self.retry = Some(pause);
                 Ok(())
             }
         }
@@ -75,6 +75,7 @@ impl Slot {
             name: self.name.to_string(),
             age_s: self.last_good.map(|at| (now - at).as_secs_f64()),
             error: self.error.clone(),
+            retry_s: self.retry.map(|r| r.as_secs_f64()),
         }
     }
 }

@@ -14,8 +14,8 @@ pub fn verdict(ctx: &Ctx, findings: &[Finding], undecided: bool) -> String {
     if undecided {
         return format!("one more look before a verdict: {figures}");
     }
-    if ctx.snapshot.queues.is_empty() {
-        return format!("no queue found in this database: {figures}");
+    if let Some(why) = ctx.snapshot.no_queue() {
+        return format!("{why}: {figures}");
     }
     if findings.iter().any(|f| f.rule == "limited-view") {
         return format!("nothing wrong in what can be seen: {figures}");

@@ -65,6 +65,19 @@ pub fn session_name(session: &Session) -> &str {
     }
 }
 
+/// A name in the order people expect: `agent-2` before `agent-10`.
+pub fn natural(name: &str) -> Vec<(u64, String)> {
+    let digit = |c: &char| c.is_ascii_digit();
+    let chars: Vec<char> = name.chars().collect();
+    chars
+        .chunk_by(|a, b| digit(a) == digit(b))
+        .map(|part| {
+            let text: String = part.iter().collect();
+            (text.parse().unwrap_or(u64::MAX), text)
+        })
+        .collect()
+}
+
 /// How long the ready tasks last at the present pace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Drain {
@@ -120,7 +133,8 @@ pub fn total(snapshot: &Snapshot, state: State) -> Option<Count> {
             None => {}
         }
     }
-    Some(sum)
+    // "At least none" says nothing.
+    Some(sum).filter(|s| s.count > 0 || s.bound != Bound::AtLeast)
 }
 
 /// Tasks that are not finished, over all queues.
@@ -199,9 +213,13 @@ pub fn busiest(app: &App) -> Option<&Queue> {
         .iter()
         .filter(|f| f.severity > Severity::Info)
         .filter_map(|f| queue_of(snapshot, f.culprit.as_ref()?));
-    let pace = |q: &&Queue| {
-        let rate = q.in_per_min.unwrap_or(0.0) + q.finished_per_min.unwrap_or(0.0);
-        ((rate * 1e3) as u64).saturating_add(q.n(State::Ready))
+    // Of the whole window, so that the picture does not change its subject each second.
+    let sum = |minutes: Option<&Vec<u32>>| -> u64 {
+        minutes.into_iter().flatten().map(|n| u64::from(*n)).sum()
+    };
+    let pace = |q: &&Queue| match flow(snapshot, q) {
+        Some(f) => sum(f.arrived.as_ref()) + sum(f.finished.as_ref()),
+        None => 0,
     };
     cursor
         .or_else(|| culprits.into_iter().next())
@@ -229,6 +247,19 @@ mod tests {
         assert_eq!(drain(&queue(600, 60.0, Some(120.0))), Drain::In(600.0));
         assert_eq!(drain(&queue(600, 60.0, Some(60.0))), Drain::Never);
         assert_eq!(drain(&queue(5, 60.0, None)), Drain::Unknown);
+    }
+
+    #[test]
+    fn names_are_ordered_as_people_expect() {
+        let mut names = [
+            "agent-10",
+            "agent-2",
+            "crawl",
+            "agent-1",
+            "Ω9999999999999999999999",
+        ];
+        names.sort_by_cached_key(|n| natural(n));
+        assert_eq!(names[..4], ["agent-1", "agent-2", "agent-10", "crawl"]);
     }
 
     #[test]

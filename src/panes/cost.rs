@@ -29,7 +29,7 @@ pub static PANE: PaneDef = PaneDef {
         "unpriced   tokens without a price: not $0, only not known",
         "Spend that arrives late or from an attempt that lost its lease counts: it is money all the same.",
     ],
-    detail: super::task::spender_detail,
+    detail: super::who::spender,
 };
 
 macro_rules! spenders {

@@ -301,6 +301,7 @@ fn spender(
         unpriced_tokens: unpriced,
         usd_per_hour: usd(rate),
         usual_usd_per_hour: Some(usd(usual)),
+        usd_per_hour_now: Some(usd(rate)),
         tries_per_task: Some(tries),
     }
 }
@@ -827,7 +828,7 @@ pub fn empty() -> App {
         ..Snapshot::default()
     };
     let report = Report {
-        verdict: "no queue was found in this database".into(),
+        verdict: "no queue found in this database".into(),
         ..Report::default()
     };
     let mut app = app(snapshot, report);

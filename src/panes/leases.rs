@@ -1,7 +1,7 @@
 //! The leases pane: running tasks whose lease has expired, and the workers with what they hold.
 
 use super::PaneDef;
-use super::common::{graver, session_row, severity};
+use super::common::{graver, natural, session_row, severity};
 use crate::app::row::RowId;
 use crate::app::state::{App, PaneId};
 use crate::findings::{Report, Severity};
@@ -29,7 +29,7 @@ pub static PANE: PaneDef = PaneDef {
         "clock      the worker's clock minus the server's, from its claims",
         "overdue    since when the lease is over; by the server's clock",
     ],
-    detail: super::task::worker_detail,
+    detail: super::who::worker,
 };
 
 static WORKERS: [Column; 10] = [
@@ -63,9 +63,11 @@ fn table(app: &App) -> Table {
         return Table::default();
     };
     let mut workers: Vec<&Worker> = snapshot.workers.iter().collect();
-    workers.sort_by(|a, b| {
-        let rank = |w: &Worker| (grave(snapshot, report, w), w.holds);
-        rank(b).cmp(&rank(a)).then_with(|| a.worker.cmp(&b.worker))
+    workers.sort_by_cached_key(|w| {
+        (
+            std::cmp::Reverse(grave(snapshot, report, w)),
+            natural(&w.worker),
+        )
     });
     let mut leases: Vec<&Lease> = snapshot.leases.iter().collect();
     leases.sort_by(|a, b| {

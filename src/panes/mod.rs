@@ -13,6 +13,7 @@ mod stages;
 mod task;
 mod tasks;
 mod waits;
+mod who;
 
 #[cfg(test)]
 pub mod fixture;

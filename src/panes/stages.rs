@@ -31,7 +31,7 @@ pub static PANE: PaneDef = PaneDef {
         "drain        when the ready tasks are gone at this pace; never: more comes in than goes out",
         "n/a          not recorded by this system; Enter says why",
     ],
-    detail: super::task::queue_detail,
+    detail: super::about::detail,
 };
 
 static QUEUES: [Column; 20] = [
@@ -80,10 +80,8 @@ fn table(app: &App) -> Table {
     };
     let mut queues: Vec<&Queue> = snapshot.queues.iter().collect();
     let grave = |q: &Queue| severity(report, &queue_row(q));
-    queues.sort_by_key(|q| {
-        let busy = q.n(State::Running) > 0 || q.n(State::Ready) > 0;
-        (std::cmp::Reverse(grave(q)), !busy)
-    });
+    // Nothing but trouble moves a queue: rows that follow their figures jump each second.
+    queues.sort_by_key(|q| std::cmp::Reverse(grave(q)));
     let rows = queues.iter().map(|q| queue(snapshot, report, q)).collect();
     let mut kinds = Vec::new();
     for q in &queues {
@@ -96,7 +94,7 @@ fn table(app: &App) -> Table {
         sections: vec![
             Section::new("", &QUEUES, rows)
                 .sortable()
-                .or("no queue was found in this database"),
+                .or(snapshot.no_queue().unwrap_or_default()),
             Section::new("", &KINDS, kinds),
         ],
     }
@@ -239,8 +237,9 @@ fn kind(snapshot: &Snapshot, report: &Report, q: &Queue, k: &Kind, last: bool) -
         kind: Some(k.kind.clone()),
     };
     let grave = severity(report, &id);
+    let name = if k.kind.is_empty() { "-" } else { &k.kind };
     let mut cells = vec![
-        Cell::word(format!("{} {}", if last { "└" } else { "├" }, k.kind)),
+        Cell::word(format!("{} {name}", if last { "└" } else { "├" })),
         counted(Some(Count::exact(u64::from(k.ready)))),
         counted(Some(Count::exact(u64::from(k.running)))),
         Cell::figure_or(fmt::age(k.oldest_ready_s), k.oldest_ready_s),

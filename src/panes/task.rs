@@ -13,8 +13,6 @@ use crate::ui::text::{Align, dim, ink, pad, text};
 use crate::ui::theme::Ink;
 use ratatui::text::{Line, Span};
 
-pub use super::about::{queue_detail, spender_detail, worker_detail};
-
 /// The details of a task: its row at once, the rest when it has been fetched.
 pub fn detail(app: &App, row: &RowId) -> Option<Vec<Line<'static>>> {
     let RowId::Task(key) = row else {

@@ -25,7 +25,7 @@ pub static PANE: PaneDef = PaneDef {
     head,
     help: &[
         "ready*     a transaction holds the row: claimed, perhaps, but not committed",
-        "cancel? 2m a cancel was asked for 2m ago and the worker has not acknowledged it",
+        "cancel? 2m  asked for 2m ago and not yet acknowledged by the worker",
         "lease      time left; «over 12m» has expired: only such a running task can be requeued",
         "session    the worker's session; «none» proves nothing, good workers give theirs back",
         "$          spent so far, all attempts; n/a where the system records no cost",
@@ -64,11 +64,7 @@ fn table(app: &App) -> Table {
         .collect();
     let section = Section::new("", &COLUMNS, rows).sortable();
     Table {
-        sections: vec![section.or(if snapshot.queues.is_empty() {
-            "no queue was found in this database"
-        } else {
-            "no live task"
-        })],
+        sections: vec![section.or(snapshot.no_queue().unwrap_or("no live task".into()))],
     }
 }
 
@@ -215,7 +211,7 @@ fn head(app: &App, width: u16) -> Vec<Line<'static>> {
     let mut groups = totals(snapshot);
     groups.splice(1..1, medians(app, 1));
     if let Some(note) = &snapshot.tasks.note {
-        groups.insert(1, vec![dim(note)]);
+        groups.push(vec![dim(note)]);
     }
     vec![Line::from(flow(groups, 3, usize::from(width)))]
 }

@@ -67,6 +67,9 @@ pub struct Spender {
     pub usd_per_hour: Usd,
     /// The same over the rest of the window; `None` below 50 records.
     pub usual_usd_per_hour: Option<Usd>,
+    /// Burn rate of the moment: the last `cost_still` seconds, per hour; `None` until so much is known.
+    #[serde(default)]
+    pub usd_per_hour_now: Option<Usd>,
     /// Attempts per task over the window.
     pub tries_per_task: Option<f64>,
 }

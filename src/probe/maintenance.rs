@@ -75,6 +75,9 @@ struct Claims {
 /// Readings kept for a rate: about half a minute at one every five seconds.
 const READINGS: usize = 6;
 
+/// Scans of a claim index since the server counts, from which on their average tells what is usual.
+const LIFETIME: u64 = 20;
+
 /// Vacuum, snapshots and the notification queue.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Maintenance {
@@ -216,6 +219,11 @@ impl Claims {
             // statistics were reset
             self.seen.clear();
         }
+        // Somebody may look for the first time when all is bad already: what the server has counted since it began
+        // is better than what it counts now.
+        if self.usual.is_none() && scans >= LIFETIME {
+            self.usual = Some(reads as f64 / scans as f64);
+        }
         self.seen.push_back((scans, reads));
         while self.seen.len() > READINGS {
             self.seen.pop_front();
@@ -246,5 +254,14 @@ mod tests {
         assert!(claims.rate().expect("a rate") > 900.0);
         claims.add(5, 5);
         assert_eq!(claims.rate(), None, "statistics were reset");
+    }
+
+    #[test]
+    fn before_the_first_rate_the_average_since_ever_is_usual() {
+        let mut claims = Claims::default();
+        claims.add(200, 800);
+        assert_eq!((claims.rate(), claims.usual), (None, Some(4.0)));
+        claims.add(210, 100_800);
+        assert_eq!(claims.usual, Some(4.0));
     }
 }

@@ -79,8 +79,11 @@ pub struct ProbeHealth {
     pub name: String,
     /// Seconds since it last succeeded, at the time of the snapshot; `None` before the first success.
     pub age_s: Option<f64>,
-    /// Why it last failed, in one sentence.
+    /// Why it failed the last time; `None` when it did not.
     pub error: Option<String>,
+    /// After a failure: seconds from then until it is tried again.
+    #[serde(default)]
+    pub retry_s: Option<f64>,
 }
 
 /// What jobtop costs the server.
@@ -98,4 +101,25 @@ pub struct Own {
     pub interval_s: f64,
     /// Our backend's pid.
     pub pid: i32,
+}
+
+impl Snapshot {
+    /// Why there is no queue to show; `None` where there is one.
+    pub fn no_queue(&self) -> Option<String> {
+        if !self.queues.is_empty() {
+            return None;
+        }
+        let error = |name: &str| {
+            let probe = self.probes.iter().find(|p| p.name == name)?;
+            probe.error.as_deref()
+        };
+        if let Some(error) = error("detect").or(error("queues")) {
+            return Some(format!("the queue tables cannot be read: {error}"));
+        }
+        Some(match self.totals.first() {
+            Some(t) if t.system == t.schema => format!("{} has no tasks yet", t.system),
+            Some(t) => format!("{} in schema {} has no tasks yet", t.system, t.schema),
+            None => "no queue found in this database".into(),
+        })
+    }
 }

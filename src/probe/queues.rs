@@ -46,7 +46,7 @@ pub struct Queue {
     pub arrival_history_s: f64,
     /// Running tasks that run longer than their kind's usual p95.
     pub over_usual: Option<u32>,
-    /// Running tasks whose kind has a usual p95 (the denominator of `over_usual`).
+    /// Running tasks whose lease lasts and whose kind has a usual p95 (the denominator of `over_usual`).
     pub over_usual_of: u32,
     /// Depth by kind, largest first, at most 20.
     pub kinds: Vec<Kind>,

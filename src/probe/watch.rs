@@ -18,6 +18,7 @@ pub struct QueueProbes {
     settings: queue::Settings,
     redact: Vec<String>,
     window: f64,
+    cost_still: f64,
     watched: Vec<Watched>,
     cost: Option<Cost>,
     finished_at: Option<ServerTime>,
@@ -47,6 +48,7 @@ impl QueueProbes {
             settings: config.settings.clone(),
             redact: config.redact.clone(),
             window: f64::from(config.window_minutes) * 60.0,
+            cost_still: config.thresholds.cost_still,
             watched: Vec::new(),
             cost: None,
             finished_at: None,
@@ -139,7 +141,7 @@ impl QueueProbes {
         let window = self.window;
         let done = each!(self, w => w.ledger.poll(session, &w.instance, now.epoch(), window).await);
         let ledgers = self.watched.iter().map(|w| (&w.instance, &w.ledger));
-        self.cost = total::total(ledgers, now.epoch(), window);
+        self.cost = total::total(ledgers, now.epoch(), window, self.cost_still);
         done
     }
 

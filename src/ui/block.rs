@@ -32,6 +32,7 @@ pub fn draw(buffer: &mut Buffer, area: Rect, app: &App, pane: PaneId, shape: Sha
     let view = app.view(pane);
     let state = state(app, pane, &rows);
     let mut y = area.y;
+    let mut bottom = area.bottom();
     if shape == Shape::Inline && state.is_empty() {
         if let Some(section) = rows.table.sections.first_mut() {
             section.title = def.title.into();
@@ -45,14 +46,7 @@ pub fn draw(buffer: &mut Buffer, area: Rect, app: &App, pane: PaneId, shape: Sha
         let room = area
             .width
             .saturating_sub(line_width(&Line::from(spans.clone())) as u16 + 3);
-        let head = (def.head)(
-            app,
-            if shape == Shape::Full {
-                area.width
-            } else {
-                room
-            },
-        );
+        let head = (def.head)(app, area.width - 3);
         if let Some(first) = (def.head)(app, room).into_iter().next() {
             spans.push(Span::raw("   "));
             spans.extend(first.spans);
@@ -73,10 +67,17 @@ pub fn draw(buffer: &mut Buffer, area: Rect, app: &App, pane: PaneId, shape: Sha
                 y += 1;
             }
             y += 1;
+        } else if !focused && usize::from(area.height) > 1 + rows_alone(&rows) {
+            // Room is left under the rows: the second line of the head goes there.
+            if let Some(line) = head.into_iter().nth(1) {
+                bottom = y + rows_alone(&rows) as u16;
+                let indented = Line::from([vec![Span::raw(lead(&line))], line.spans].concat());
+                buffer.set_line(area.x, bottom, &indented, area.width);
+            }
         }
     }
     let cursor = focused.then(|| rows.cursor(&view)).flatten();
-    let rest = Rect::new(area.x, y, area.width, area.bottom().saturating_sub(y));
+    let rest = Rect::new(area.x, y, area.width, bottom.saturating_sub(y));
     let none = rows.total > 0 && rows.is_empty();
     if none {
         buffer.set_line(
@@ -106,15 +107,20 @@ fn lead(line: &Line) -> &'static str {
 /// Lines that a block would need to show everything.
 pub fn lines(app: &App, pane: PaneId, shape: Shape) -> usize {
     let rows = shown(app, pane);
-    let sections = &rows.table.sections;
-    // Without the focus only one section is shown.
-    let first = grid::first(sections).map_or(0, |s| 1 + sections[s].rows.len().max(1));
-    let body = if app.focus == pane {
-        grid::lines(&rows)
-    } else {
-        first
+    if app.focus == pane {
+        return grid::lines(&rows) + usize::from(shape == Shape::Headed);
+    }
+    let head = match shape {
+        Shape::Inline => 0,
+        _ => (panes::pane(pane).head)(app, 80).len().min(2),
     };
-    body + usize::from(shape == Shape::Headed)
+    rows_alone(&rows) + head
+}
+
+/// Lines of the rows without the focus: only one section is shown.
+fn rows_alone(rows: &Shown) -> usize {
+    let sections = &rows.table.sections;
+    grid::first(sections).map_or(0, |s| 1 + sections[s].rows.len().max(1))
 }
 
 /// Filter, selection, order and marks, as far as they are not the usual ones.

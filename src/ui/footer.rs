@@ -77,7 +77,7 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
             if 1 + all + gap * (groups.len() - 1) + 2 + size(right) <= width {
                 let mut left = vec![Span::raw(" ")];
                 left.extend(flow(groups, gap, width));
-                return spread(left, &[right.clone()], width);
+                return spread(left, std::slice::from_ref(right), width);
             }
         }
     }
@@ -97,7 +97,8 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
 /// The newest toasts over the last lines of the screen, newest lowest.
 pub fn toasts(buffer: &mut Buffer, area: Rect, toasts: &[Toast]) {
     let mut y = area.bottom();
-    for toast in toasts.iter().rev().take(3) {
+    let most = if area.height >= 30 { 3 } else { 2 };
+    for toast in toasts.iter().rev().take(most) {
         let (glyph, word, grave) = match toast.tone {
             Tone::Info => ("·", "", Ink::Strong),
             Tone::Warning => (glyphs::severity(Severity::Warning), "WARNING ", Ink::Warn),

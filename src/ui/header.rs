@@ -21,8 +21,8 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
     let role = if s.in_recovery { "standby" } else { "primary" };
     let version = s.version.split_whitespace().next().unwrap_or_default();
     let writes = match (app.allow_writes && !s.read_only, wide) {
-        (true, true) => ink("WRITES ALLOWED", Ink::Warn),
-        (true, false) => ink("RW", Ink::Warn),
+        (true, true) => ink("WRITES ALLOWED", Ink::Strong),
+        (true, false) => ink("RW", Ink::Strong),
         (false, true) => dim("READ-ONLY"),
         (false, false) => dim("RO"),
     };

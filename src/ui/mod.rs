@@ -113,7 +113,7 @@ struct Parts {
 fn parts(app: &App, area: Rect) -> Parts {
     let tall = area.height >= 36;
     let room = verdict::Room {
-        verdict: if area.height >= 22 { 2 } else { 1 },
+        verdict: 2,
         layers: app.zoom.is_none() || tall,
         also: tall && area.width >= 100,
     };

@@ -52,7 +52,7 @@ fn wide(app: &App, body: Rect) -> Vec<(Block, Rect)> {
     let mut heights = [
         4u16,
         lines(P::Stages, Shape::Inline).clamp(3, 9),
-        pair(P::Connections, P::Waits).clamp(4, 8),
+        pair(P::Connections, P::Waits).clamp(4, 9),
         pair(P::Leases, P::Cost).clamp(4, 6),
     ];
     if app.focus != P::Findings && app.focus != P::Tasks {
@@ -154,15 +154,21 @@ fn stacked(app: &App, body: Rect) -> Vec<(Block, Rect)> {
         stages += more;
         left -= more;
     }
-    let mut blocks = Vec::new();
+    let mut brief = brief;
+    let mut blocks: Vec<(PaneId, u16)> = Vec::new();
     for pane in [P::Waits, P::Connections, P::Cost, P::Leases] {
         let height = (block::lines(app, pane, Shape::Headed) as u16).clamp(3, 7);
         if pane != main && left >= height + 1 + 5 {
             left -= height + 1;
-            blocks.push((Block::Pane(pane, Shape::Headed), height));
+            blocks.push((pane, height));
+        }
+        // The two lines say nothing more once both have their blocks.
+        let told = |p: PaneId| p == main || blocks.iter().any(|(b, _)| *b == p);
+        if brief && told(P::Connections) && told(P::Cost) {
+            brief = false;
+            left += 3;
         }
     }
-    let brief = brief && blocks.len() < 4;
     let mut out = Vec::new();
     let mut y = body.y;
     let mut push = |block: Block, height: u16, out: &mut Vec<(Block, Rect)>| {
@@ -185,8 +191,8 @@ fn stacked(app: &App, body: Rect) -> Vec<(Block, Rect)> {
     if brief {
         push(Block::Brief, 2, &mut out);
     }
-    for (block, height) in blocks {
-        push(block, height, &mut out);
+    for (pane, height) in blocks {
+        push(Block::Pane(pane, Shape::Headed), height, &mut out);
     }
     let rest = body.bottom().saturating_sub(y);
     out.push((

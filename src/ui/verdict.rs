@@ -47,8 +47,13 @@ pub fn lines(app: &App, width: u16, room: Room) -> Vec<Line<'static>> {
             } else {
                 &report.verdict
             };
-            let mut spans = vec![dim(" ✓ ")];
-            spans.push(dim(calm));
+            // «all is well» stands where a severity would, what it rests on where its sentence would.
+            let spans = match calm.split_once(": ") {
+                Some((word, rest)) if indent == INDENT && word.len() < INDENT - 4 => {
+                    vec![dim(format!(" ✓ {word:<w$}", w = INDENT - 3)), dim(rest)]
+                }
+                _ => vec![dim(" ✓ "), dim(calm)],
+            };
             lines.push(fit(Line::from(spans), width));
         }
         Some(f) => {
@@ -189,6 +194,12 @@ fn layers(report: &Report, width: usize, indent: usize) -> Line<'static> {
             layer.text.rfind(' ')
         };
         layer.text.truncate(keep.unwrap_or(0));
+        // «9 on» says less than «9».
+        for small in [",", " row", " on", " in", " of", " is"] {
+            if layer.text.ends_with(small) {
+                layer.text.truncate(layer.text.len() - small.len());
+            }
+        }
         groups = build(&shown);
     }
     let gap = [5, 4, 3]

@@ -575,3 +575,39 @@ async fn expired_leases_are_taken_away_oldest_first_and_bounded() {
         "done work is not thrown away"
     );
 }
+
+#[tokio::test]
+async fn the_old_owner_of_a_running_task_changes_nothing() {
+    let (client, _) = queue("fence").await;
+    run(&client, "SELECT enqueue('q', 'k')").await;
+    let (id, old) = claim_one(&client, "q").await;
+    run(
+        &client,
+        "UPDATE tasks SET lease_expires_at = now() - interval '1 s'",
+    )
+    .await;
+    run(&client, &format!("SELECT requeue('{{{id}}}')")).await;
+    let (same, new) = claim_one(&client, "q").await;
+    assert_eq!(
+        (same, new),
+        (id, old + 2),
+        "the token rose with the requeue and with the claim"
+    );
+    run(&client, &format!("SELECT cancel('{{{id}}}')")).await;
+    let both = "SELECT string_agg(t::text || a::text, ',' ORDER BY a.id) FROM tasks t JOIN task_attempts a ON a.task_id = t.id";
+    let before = one(&client, both).await;
+    for call in [
+        format!("SELECT started({id}, {old})"),
+        format!("SELECT outcome FROM heartbeat({id}, {old}, '1 h')"),
+        format!("SELECT complete({id}, {old}, '1')"),
+        format!("SELECT fail({id}, {old}, 'late')"),
+        format!("SELECT cancelled({id}, {old})"),
+    ] {
+        assert_eq!(one(&client, &call).await, "stale lease token", "{call}");
+    }
+    assert_eq!(one(&client, both).await, before);
+    assert_eq!(
+        one(&client, &format!("SELECT cancelled({id}, {new})")).await,
+        "ok"
+    );
+}

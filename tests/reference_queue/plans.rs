@@ -48,7 +48,7 @@ async fn cost_follows_what_is_alive_not_what_is_stored() {
         usual(&client, WORK).await,
     );
 
-    // No statistics come after this load: the plans must hold without.
+    // No statistics come after this load: the plans must hold without. The retries would be first in line if they were due.
     run(
         &client,
         "ALTER TABLE tasks SET (autovacuum_enabled = false); ALTER TABLE task_attempts SET (autovacuum_enabled = false);
@@ -60,8 +60,8 @@ async fn cost_follows_what_is_alive_not_what_is_stored() {
          INSERT INTO task_attempts (task_id, attempt, lease_token, worker, eligible_at, claimed_at, finished_at, outcome)
          SELECT id, 1, 1, 'w', created_at, claimed_at, finished_at, 'completed' FROM tasks WHERE status = 'completed' AND claimed_at IS NOT NULL
              ON CONFLICT DO NOTHING;
-         INSERT INTO tasks (queue, kind, agent, run_after, deferred, attempt)
-         SELECT 'q', 'k', 'agent-' || n % 40, now() + interval '1 h', true, 1 FROM generate_series(1, 100000) n;
+         INSERT INTO tasks (queue, kind, agent, run_after, deferred, attempt, priority)
+         SELECT 'q', 'k', 'agent-' || n % 40, now() + interval '1 h', true, 1, 9 FROM generate_series(1, 100000) n;
          INSERT INTO tasks (queue, kind, agent, created_at, priority)
          SELECT 'q', CASE WHEN n > 4900 THEN 'rarer' ELSE 'k' END, 'agent-' || n % 40, now(), -n % 3 FROM generate_series(1, 5000) n;
          SET session_replication_role = DEFAULT",
@@ -204,4 +204,21 @@ async fn cost_follows_what_is_alive_not_what_is_stored() {
         total += read;
     }
     assert!(total < 1000, "a refresh reads {total} buffers");
+}
+
+#[tokio::test]
+async fn no_call_is_compiled() {
+    // With sequential scans off, the least plan that needs one counts as dear enough for JIT, which costs more than a hundred claims.
+    let (client, _) = queue("jit").await;
+    let names = "SELECT string_agg(proname, ',') FROM pg_proc
+                  WHERE pronamespace = 'agent_queue'::regnamespace AND 'enable_seqscan=off' = ANY (proconfig)";
+    assert_eq!(
+        one(
+            &client,
+            &format!("{names} AND NOT 'jit=off' = ANY (proconfig)")
+        )
+        .await,
+        "-"
+    );
+    assert!(one(&client, names).await.contains("claim"));
 }

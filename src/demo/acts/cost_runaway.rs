@@ -23,7 +23,7 @@ pub async fn play(stage: &Stage) -> Result<(), Fault> {
             let mut task = office::order(kind, tenant, Some(&batch), &mut dice);
             task["priority"] = json!(20);
             task["payload"] =
-                json!({"topic": format!("everything about #{n}"), "max_steps": 24, "context": 14});
+                json!({"topic": format!("everything about #{n}"), "max_steps": 20, "context": 14});
             task
         })
         .collect();

@@ -1,8 +1,8 @@
-//! An agent claims inside a transaction, counts the batch's progress in it, and then calls its model before it
-//! commits. Other agents that finish tasks of the batch queue behind its progress row, and customers who move their
-//! tasks up queue behind the tasks.
+//! A worker of a new release claims inside a transaction, counts the batch's progress in it, and then calls its model
+//! before it commits. Other workers that finish tasks of the batch queue behind its progress row, and customers who
+//! move their tasks up queue behind the tasks.
 //!
-//! By hand: end the session of `agent-7`.
+//! By hand: end the session that is idle in transaction.
 
 use tokio::task::JoinSet;
 use tokio_postgres::types::Type;
@@ -13,9 +13,10 @@ use crate::demo::agents::LEASE_S;
 use crate::demo::link::Link;
 
 pub async fn play(stage: &Stage) -> Result<(), Fault> {
-    let agent = stage.open(&stage.logins.agents, "agent-7").await?;
+    let name = format!("agent-{}", stage.world().next_worker());
+    let agent = stage.open(&stage.logins.agents, &name).await?;
     let batch = stage.bring("parse_contract", "globex", 30).await?;
-    let claimed = claim(stage, &agent, &batch).await?;
+    let claimed = claim(stage, &agent, &name, &batch).await?;
 
     let mut customers = JoinSet::new();
     // Two want the same task: the second one waits for the first one's place in the queue.
@@ -45,13 +46,15 @@ pub async fn play(stage: &Stage) -> Result<(), Fault> {
 }
 
 /// BEGIN and three claims; the tasks' ids.
-async fn claim(stage: &Stage, agent: &Link, batch: &str) -> Result<Vec<i64>, Fault> {
+async fn claim(stage: &Stage, agent: &Link, name: &str, batch: &str) -> Result<Vec<i64>, Fault> {
     let sql = format!(
-        "SELECT id::int8 FROM {}.claim('parser', 'agent-7', 3, make_interval(secs => $1), '2c1f9ab')",
+        "SELECT id::int8 FROM {}.claim('parser', $1, 3, make_interval(secs => $2), '2d07e11')",
         stage.s
     );
     agent.run("BEGIN").await?;
-    let rows = agent.rows(&sql, &[(&LEASE_S, Type::FLOAT8)]).await?;
+    let rows = agent
+        .rows(&sql, &[(&name, Type::TEXT), (&LEASE_S, Type::FLOAT8)])
+        .await?;
     if stage.shop.progress {
         agent
             .rows(

@@ -17,23 +17,23 @@ use crate::connect::Fault;
 /// One kind of trouble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// See [`idle_in_transaction`].
+    /// A worker waits for its model inside a transaction.
     IdleInTransaction,
-    /// See [`provider_slow`].
+    /// Model calls take far longer than usual.
     ProviderSlow,
-    /// See [`workers_killed`].
+    /// Workers die, and nobody reclaims.
     WorkersKilled,
-    /// See [`retry_storm`].
+    /// One kind of task fails again and again.
     RetryStorm,
-    /// See [`cost_runaway`].
+    /// A tenant's agents spend without end.
     CostRunaway,
-    /// See [`migration_waits`].
+    /// A migration and all others wait behind a report.
     MigrationWaits,
-    /// See [`old_snapshot`].
+    /// A report's snapshot stops vacuum.
     OldSnapshot,
-    /// See [`budget_full`].
+    /// A budget is used up, none of its sessions idle.
     BudgetFull,
-    /// See [`enqueuer_stopped`].
+    /// Nothing arrives any more.
     EnqueuerStopped,
 }
 
@@ -43,11 +43,12 @@ pub const ACTS: &[Act] = &[
     Act::ProviderSlow,
     Act::WorkersKilled,
     Act::RetryStorm,
+    // Before any act that keeps the crawl waiting: the longest pause so far is what is usual.
+    Act::EnqueuerStopped,
     Act::MigrationWaits,
     Act::CostRunaway,
     Act::OldSnapshot,
     Act::BudgetFull,
-    Act::EnqueuerStopped,
 ];
 
 impl Act {

@@ -29,11 +29,17 @@ pub async fn play(stage: &Stage) -> Result<(), Fault> {
     stage.world().order(|orders| {
         orders.failing = Some((kind.to_owned(), error.to_owned()));
     });
-    let batch = stage.bring(kind, tenant, 16).await?;
+    let batch = stage.bring_stubborn(kind, tenant, 16, 25).await?;
     let clock = stage.clock(28.0);
     while clock.tick().await && stage.live(&batch).await? > 0 {}
-    // What had been held back comes now, and succeeds.
+    // What had been held back comes now, and succeeds: more than has failed.
     stage.world().order(|orders| orders.failing = None);
-    stage.bring(kind, tenant, 90).await?;
+    let failures = format!(
+        "SELECT count(*)::int8 AS n FROM {0}.task_attempts a JOIN {0}.tasks t ON t.id = a.task_id \
+          WHERE a.finished_at > now() - interval '10 min' AND a.outcome = 'failed' AND t.kind = '{kind}'",
+        stage.s
+    );
+    let n = stage.count(&failures).await?.min(400) + 20;
+    stage.bring(kind, tenant, n).await?;
     Ok(())
 }

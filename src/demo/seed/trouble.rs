@@ -85,7 +85,13 @@ fn fail(plan: &mut Plan, task: &mut Task, times: usize, dice: &mut Dice) -> (f64
         let claimed = eligible + dice.between(0.2, 0.8);
         let started = claimed + 0.06;
         let finished = started + task.kind.run_time(dice).min(6.0);
-        let (error, _) = task.kind.error(dice);
+        // A hopeless one would not have been tried again.
+        let error = loop {
+            let (error, hopeless) = task.kind.error(dice);
+            if !hopeless {
+                break error;
+            }
+        };
         task.error = Some(error.clone());
         plan.attempt(
             task,

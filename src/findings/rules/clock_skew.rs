@@ -156,7 +156,10 @@ mod tests {
     fn quarters_of_an_hour_are_time_zones() {
         assert!(says(RULE, &skewed(-900.2, 3)).ends_with("15m behind: time zones differ"));
         assert!(says(RULE, &skewed(19_800.0, 3)).ends_with("5h30m ahead: time zones differ"));
-        assert!(says(RULE, &skewed(910.0, 3)).ends_with("15m10s ahead: its leases end late"));
+        assert!(says(RULE, &skewed(905.0, 3)).ends_with("time zones differ"));
+        assert!(says(RULE, &skewed(906.0, 3)).ends_with("15m06s ahead: its leases end late"));
+        assert!(says(RULE, &skewed(599.0, 3)).contains("599s ahead"));
+        assert!(says(RULE, &skewed(600.0, 3)).contains("10m ahead"));
     }
 
     #[test]

@@ -229,6 +229,24 @@ mod tests {
     }
 
     #[test]
+    fn a_budget_that_hardly_grew_is_not_named() {
+        let grew = |by: u32| {
+            let mut tracker = Tracker::new(&Config::default());
+            let mut said = String::new();
+            for s in 0..=12 {
+                let mut snap = used(95, 0, None);
+                let agents = if s == 12 { 5 + by } else { 5 };
+                snap.connections.budgets = vec![budget("agents", 90, agents)];
+                snap.taken_at = Some(at(f64::from(s)));
+                said = tracker.update(&snap).verdict;
+            }
+            said
+        };
+        assert!(grew(4).ends_with("; 0 idle"));
+        assert!(grew(5).ends_with("; agents opened 5 in 10s"));
+    }
+
+    #[test]
     fn a_server_up_for_long_is_not_news() {
         let mut s = example(RULE);
         s.server.started_at = Some(at(-600.0));

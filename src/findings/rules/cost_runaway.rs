@@ -8,6 +8,8 @@ use crate::probe::cost::Spender;
 
 /// Share lost to failed attempts from which on it is worth saying.
 const LOST: f64 = 0.1;
+/// Share of the rate that makes an alarm, below which a spender does not burn any more.
+const STILL: f64 = 0.5;
 /// The same money seen from two sides: the side with this share of the other's excess tells it.
 const SAME_MONEY: f64 = 0.8;
 
@@ -21,7 +23,7 @@ impl Rule for CostRunaway {
 
     fn doc(&self) -> (&'static str, &'static str) {
         (
-            "The burn rate of the last ten minutes is many times that of the hour before.",
+            "The burn rate of the last ten minutes is many times that of the hour before, and has not fallen since.",
             "See its tasks (t): retries of the same task, a loop, or a dearer model; cancel what should not run (X).",
         )
     }
@@ -57,7 +59,12 @@ impl Rule for CostRunaway {
 fn runs_away(ctx: &Ctx, s: &Spender) -> bool {
     let now = s.usd_per_hour.dollars();
     s.usual_usd_per_hour.is_some_and(|usual| {
-        now >= ctx.limits().cost_floor && now >= ctx.limits().cost_factor * usual.dollars()
+        let alarm = (ctx.limits().cost_factor * usual.dollars()).max(ctx.limits().cost_floor);
+        // What ten minutes add up to stays that for ten minutes; it is over when the spending is.
+        let still = s
+            .usd_per_hour_now
+            .is_none_or(|n| n.dollars() >= STILL * alarm);
+        now >= alarm && still
     })
 }
 
@@ -125,6 +132,19 @@ mod tests {
         silent(RULE, &one(50.0, Some(10.1)));
         silent(RULE, &one(50.0, None));
         silent(RULE, &with(|s| s.cost = None));
+    }
+
+    #[test]
+    fn over_as_soon_as_hardly_anything_is_spent() {
+        let burns = |now| {
+            let spender = Spender {
+                usd_per_hour_now: Some(Usd(now)),
+                ..spender("acme", 20.0, Some(2.0))
+            };
+            cost(vec![spender], vec![])
+        };
+        says(RULE, &burns(5_000_000));
+        silent(RULE, &burns(4_990_000));
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! A session that waits for its own client with a transaction open, and in somebody's way: it blocks sessions,
 //! holds task rows, stops vacuum, or fills a budget.
 
+use super::table_lock::closed;
 use crate::findings::Severity;
 use crate::findings::rule::{Ctx, Place, Rule, Scope, Trigger, session_row};
-use crate::findings::words::{duration, plural};
+use crate::findings::words::{duration, name, plural};
 use crate::probe::activity::Session;
 
 /// Share of a budget from which on its sessions idle in transaction are in the way.
@@ -89,6 +90,9 @@ fn check(ctx: &Ctx, session: &Session) -> Option<Trigger> {
     }
     if blocks > 0 {
         effects.push(format!("blocks {blocks}"));
+    }
+    if let Some(table) = closed(ctx, &waits) {
+        effects.push(format!("nothing can touch {}", name(table)));
     }
     if let (true, Some(budget)) = (effects.is_empty(), budget) {
         effects.push(format!(
@@ -244,6 +248,21 @@ mod tests {
         });
         assert!(says(RULE, &s).ends_with("; blocks 2"));
         assert_eq!(of(RULE, &s)[0].culprit, session_row(4711));
+    }
+
+    #[test]
+    fn it_says_when_a_whole_table_is_closed() {
+        let pending = |s: f64, mode: &str| {
+            says(
+                RULE,
+                &idle(20.0, |snap| {
+                    snap.blocked = vec![on_table(2, &[4711], s, mode)]
+                }),
+            )
+        };
+        assert!(pending(5.0, "AccessExclusiveLock").ends_with("blocks 1, nothing can touch tasks"));
+        assert!(pending(4.0, "AccessExclusiveLock").ends_with("; blocks 1"));
+        assert!(pending(5.0, "ShareLock").ends_with("; blocks 1"));
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use crate::findings::Severity;
 use crate::findings::rule::{Ctx, Place, Rule, Trigger};
 use crate::findings::words::{clean, count, duration, name};
+use crate::probe::ProbeHealth;
+use std::collections::BTreeMap;
 
 /// Seconds after which a failing probe's last data is too old to go by.
 const STALE: f64 = 15.0;
@@ -44,25 +46,7 @@ impl Rule for LimitedView {
                 .weight(1e9),
             );
         }
-        for probe in &ctx.snapshot.probes {
-            let Some(error) = &probe.error else { continue };
-            let stale = STALE.max(ctx.patience() / 2.0);
-            if probe.age_s.is_some_and(|age| age < stale) {
-                continue;
-            }
-            let age = match probe.age_s {
-                Some(age) => format!("not read for {}", duration(age)),
-                None => "never read".into(),
-            };
-            triggers.push(
-                Trigger::new(
-                    format!("probe/{}", probe.name),
-                    Severity::Info,
-                    format!("{} {age}: {}", name(&probe.name), clean(error, 100)),
-                )
-                .began(probe.age_s),
-            );
-        }
+        triggers.extend(unread(ctx));
         for queue in &ctx.snapshot.queues {
             let rls = |note: &&String| note.to_lowercase().contains("row-level security");
             if let Some(note) = queue.notes.iter().find(rls) {
@@ -78,6 +62,38 @@ impl Rule for LimitedView {
     }
 }
 
+/// Probes that fail for the same reason are one matter; it is grave where nothing is known of the queues.
+fn unread(ctx: &Ctx) -> Vec<Trigger> {
+    let stale = STALE.max(ctx.patience() / 2.0);
+    let mut reasons: BTreeMap<&str, Vec<&ProbeHealth>> = BTreeMap::new();
+    for probe in &ctx.snapshot.probes {
+        if let Some(error) = &probe.error
+            && probe.age_s.is_none_or(|age| age >= stale)
+        {
+            reasons.entry(error).or_default().push(probe);
+        }
+    }
+    let trigger = |(error, probes): (&str, Vec<&ProbeHealth>)| {
+        let names: Vec<String> = probes.iter().map(|p| name(&p.name)).collect();
+        let oldest = probes.iter().filter_map(|p| p.age_s).reduce(f64::max);
+        let age = match oldest {
+            Some(age) => format!("not read for {}", duration(age)),
+            None => "never read".into(),
+        };
+        let blind = probes
+            .iter()
+            .any(|p| p.name == "queues" || p.name == "activity");
+        let severity = if blind {
+            Severity::Warning
+        } else {
+            Severity::Info
+        };
+        let sentence = format!("{} {age}: {}", names.join(", "), clean(error, 100));
+        Trigger::new(format!("probe/{error}"), severity, sentence).began(oldest)
+    };
+    reasons.into_iter().map(trigger).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use crate::findings::tests::*;
@@ -91,6 +107,7 @@ mod tests {
                 name: "leases".into(),
                 age_s,
                 error: error.map(String::from),
+                ..ProbeHealth::default()
             }];
         })
     }
@@ -118,5 +135,17 @@ mod tests {
         );
         silent(RULE, &probe(Some(500.0), None));
         says(RULE, &probe(None, Some("timeout")));
+    }
+
+    #[test]
+    fn probes_that_fail_alike_are_one_finding() {
+        let mut snapshot = probe(None, Some("lock timeout"));
+        let mut queues = snapshot.probes[0].clone();
+        queues.name = "queues".into();
+        snapshot.probes.push(queues);
+        assert_eq!(
+            says(RULE, &snapshot),
+            "leases, queues never read: lock timeout"
+        );
     }
 }

@@ -49,8 +49,15 @@ impl Rule for OwnersGone {
     /// * leases-expired, cancel-unheard: where it is the vanished workers' leases that ended, and cancels that they
     ///   will never hear.
     /// * stalled: where at least half of the workers vanished.
+    /// * slow-outside: where at least half of what seems to run is theirs, and so never ends.
     fn explains(&self) -> &'static [&'static str] {
-        &["leases-expired", "stalled", "throttled", "cancel-unheard"]
+        &[
+            "leases-expired",
+            "slow-outside",
+            "stalled",
+            "throttled",
+            "cancel-unheard",
+        ]
     }
 
     fn check(&mut self, ctx: &Ctx) -> Vec<Trigger> {
@@ -133,7 +140,8 @@ fn check(ctx: &Ctx, (system, schema): Home, workers: &[&Worker]) -> Option<Trigg
     let queues: Vec<_> = ctx.snapshot.queues.iter().filter(here).collect();
     let slots: Option<u64> = queues.iter().map(|q| q.limit.map(u64::from)).sum();
     let slots = slots.filter(|n| *n >= held && !queues.is_empty());
-    let running = queues.iter().map(|q| q.n(State::Running)).sum::<u64>();
+    let running = queues.iter().map(|q| q.n(State::Running));
+    let running = running.fold(0, u64::saturating_add);
     let running = running.max(held);
     let (of, what) = match slots {
         Some(slots) => (slots, "slots"),
@@ -199,6 +207,7 @@ fn check(ctx: &Ctx, (system, schema): Home, workers: &[&Worker]) -> Option<Trigg
         .explains(&["throttled"])
         .explains_if(all_expired, &["leases-expired"])
         .explains_if(all_cancels, &["cancel-unheard"])
+        .explains_if(2 * held >= running, &["slow-outside"])
         .explains_if(2 * workers_gone >= workers.len(), &["stalled"]),
     )
 }
@@ -271,6 +280,17 @@ mod tests {
         let gravity = |holds: u32| of(RULE, &one_gone(|w| w.holds = holds))[0].severity;
         assert_eq!(gravity(19), Severity::Warning);
         assert_eq!(gravity(20), Severity::Critical);
+    }
+
+    #[test]
+    fn work_that_never_ends_is_not_slow() {
+        let slow = |holds: u32| {
+            let mut s = example("slow-outside");
+            s.workers = one_gone(|w| w.holds = holds).workers;
+            of("slow-outside", &s)[0].explained_by.clone()
+        };
+        assert_eq!(slow(18), None);
+        assert_eq!(slow(20).as_deref(), Some(RULE));
     }
 
     #[test]

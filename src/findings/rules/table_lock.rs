@@ -6,6 +6,9 @@ use crate::findings::words::{count, duration, name};
 use crate::probe::activity::Blocked;
 use std::collections::BTreeMap;
 
+/// The mode in which a table is had for oneself.
+const EXCLUSIVE: &str = "AccessExclusiveLock";
+
 /// See the module.
 pub struct TableLock;
 
@@ -56,6 +59,17 @@ impl Rule for TableLock {
     }
 }
 
+/// The table of a queue that somebody behind a session waits to have for itself, so that nobody else may touch it.
+pub fn closed<'a>(ctx: &Ctx, waits: &[&'a Blocked]) -> Option<&'a str> {
+    let table = waits
+        .iter()
+        .filter(|w| w.lock_type == "relation" && w.mode.as_deref() == Some(EXCLUSIVE))
+        .filter(|w| w.waiting_s >= ctx.limits().table_lock)
+        .filter_map(|w| w.relation.as_deref())
+        .find(|table| of_a_queue(ctx, table))?;
+    Some(table.split_once('.').map_or(table, |(_, bare)| bare))
+}
+
 /// Until the tables of the queues are known (a start under lock), any table may be one.
 fn of_a_queue(ctx: &Ctx, table: &str) -> bool {
     let tables = &ctx.snapshot.maintenance.tables;
@@ -63,7 +77,7 @@ fn of_a_queue(ctx: &Ctx, table: &str) -> bool {
 }
 
 fn check(ctx: &Ctx, table: &str, waits: &[&Blocked]) -> Option<Trigger> {
-    let exclusive = |w: &&&Blocked| w.mode.as_deref() == Some("AccessExclusiveLock");
+    let exclusive = |w: &&&Blocked| w.mode.as_deref() == Some(EXCLUSIVE);
     let longest = |a: &&&Blocked, b: &&&Blocked| a.waiting_s.total_cmp(&b.waiting_s);
     let migration = waits.iter().filter(exclusive).max_by(longest);
     let first = migration.or_else(|| waits.iter().max_by(longest))?;

@@ -185,6 +185,7 @@ pub fn example(rule: &str) -> Snapshot {
                 name: "leases".into(),
                 age_s: None,
                 error: Some("permission denied for table tasks".into()),
+                ..ProbeHealth::default()
             }];
         }
         other => panic!("no example for {other}"),

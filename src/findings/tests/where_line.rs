@@ -70,11 +70,13 @@ fn old_data_is_not_good_data() {
                 name: "queues".into(),
                 age_s: Some(41.0),
                 error: Some("canceling statement due to statement timeout".into()),
+                ..ProbeHealth::default()
             },
             ProbeHealth {
                 name: "leases".into(),
                 age_s: Some(3.0),
                 error: None,
+                ..ProbeHealth::default()
             },
         ];
     });

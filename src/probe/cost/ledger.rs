@@ -82,7 +82,8 @@ pub struct Ledger {
     pub missing: Option<String>,
     /// Something was left out.
     pub cut: Option<String>,
-    read_at: f64,
+    /// When it was last read, in seconds since 1970.
+    pub read_at: f64,
     deep_at: f64,
     top_at: f64,
     rate: f64,

@@ -18,14 +18,18 @@ struct Sums {
     all: Spend,
     recent: Spend,
     before: Spend,
+    still: Spend,
 }
 
-/// Adds up the ledgers; `None` where no system records any cost.
+/// Adds up the ledgers; `still` is how long the moment lasts, in seconds; `None` where no system records any cost.
 pub fn total<'a>(
     ledgers: impl Iterator<Item = (&'a Instance, &'a Ledger)>,
     now: f64,
     window: f64,
+    still: f64,
 ) -> Option<Cost> {
+    let still = still.clamp(10.0, 120.0);
+    let mut read_at = now;
     let mut sums: BTreeMap<&Key, Sums> = BTreeMap::new();
     let mut cost = Cost {
         window_s: window,
@@ -39,6 +43,7 @@ pub fn total<'a>(
             continue;
         }
         any = true;
+        read_at = read_at.min(ledger.read_at);
         known = known.max(ledger.known_from.unwrap_or(now));
         cost.notes.extend(ledger.cut.clone());
         cost.usd_running += ledger.running;
@@ -64,6 +69,9 @@ pub fn total<'a>(
                     &mut s.before
                 };
                 part.add(spend);
+                if at + 10.0 > ledger.read_at - still {
+                    s.still.add(spend);
+                }
             }
         }
     }
@@ -107,6 +115,7 @@ pub fn total<'a>(
             unpriced_tokens: s.all.unpriced,
             usd_per_hour: rate(&s.recent, recent_hours),
             usual_usd_per_hour: usual(s, s.before.records),
+            usd_per_hour_now: (known <= read_at - still).then(|| rate(&s.still, still / 3600.0)),
             tries_per_task: None,
         });
     }

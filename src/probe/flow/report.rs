@@ -1,8 +1,8 @@
 //! What history says: flow by minute, rates, finished tasks, claims, workers.
 
+use super::Flow;
 use super::history::History;
 use super::slots::{Cell, Cells, FINE, Key, RECENT};
-use super::Flow;
 use crate::probe::ServerTime;
 use crate::queue::profile::{Ends, Source};
 use crate::queue::{Branch, Instance};

@@ -36,7 +36,7 @@ pub struct Held {
 pub struct Running {
     /// How many.
     pub running: u64,
-    /// Of those whose kind has a usual time.
+    /// Of those whose lease has not ended (else nobody may be at them), those whose kind has a usual time.
     pub of: u64,
     /// Of those, over it.
     pub over: u64,
@@ -151,7 +151,8 @@ fn statement(
         return Ok(None);
     }
     let run = format!(
-        "jt_run AS MATERIALIZED (SELECT * FROM ({}) y WHERE y.state = 'running')",
+        "jt_run AS MATERIALIZED (SELECT y.*, (y.lease IS NULL OR y.lease > extract(epoch FROM now())::float8) AS lasts \
+           FROM ({}) y WHERE y.state = 'running')",
         rows.join(" UNION ALL ")
     );
     let worker = padded(
@@ -173,9 +174,9 @@ fn statement(
             ("n", "count(*)::int8"),
             (
                 "over",
-                "(count(*) FILTER (WHERE extract(epoch FROM now())::float8 - coalesce(x.started, x.claimed) > u.p95))::int8",
+                "(count(*) FILTER (WHERE x.lasts AND extract(epoch FROM now())::float8 - coalesce(x.started, x.claimed) > u.p95))::int8",
             ),
-            ("of", "count(u.p95)::int8"),
+            ("of", "(count(u.p95) FILTER (WHERE x.lasts))::int8"),
         ],
     );
     let claim = padded(

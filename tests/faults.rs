@@ -1,0 +1,213 @@
+//! What can go wrong with the server while somebody watches: keys answer, data stay, and it comes back.
+
+mod common;
+
+use common::place::Place;
+use jobtop::demo::cluster::Cluster;
+use std::time::{Duration, Instant};
+
+/// A cluster of its own: it will be stopped.
+fn own_cluster(name: &str) -> (Cluster, Place) {
+    let cluster = Cluster::start(&common::options()).expect("a private Postgres");
+    let mut config = cluster.config();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let client = common::connect(&config).await;
+        let sql = format!("CREATE DATABASE {name}");
+        client.batch_execute(&sql).await.expect("a database");
+    });
+    config.dbname(name);
+    let place = Place::on(&cluster, name, config);
+    (cluster, place)
+}
+
+#[test]
+fn a_stopped_server_leaves_the_data_and_comes_back_by_itself() {
+    let (cluster, place) = own_cluster("outage");
+    let mut pty = place.watch(&["--allow-writes"], 160, 45);
+    pty.wait_text("parser");
+    pty.wait_text("LIVE");
+    place.sql("CHECKPOINT");
+    cluster.down(true).expect("down");
+    pty.wait_text("STALE");
+    let screen = pty.screen();
+    assert!(screen.contains("parser"), "the last data stays:\n{screen}");
+    let begun = Instant::now();
+    pty.keys("?");
+    pty.wait_text("LOOK CLOSER");
+    assert!(
+        begun.elapsed() < Duration::from_millis(500 * 5),
+        "keys answer"
+    );
+    pty.keys("\x1b");
+    pty.wait_no_text("LOOK CLOSER");
+    pty.keys("6R");
+    pty.wait_text("requeue is off: no connection");
+    cluster.up().expect("up");
+    let begun = Instant::now();
+    pty.wait("live data", |s| s.contains("LIVE") && !s.contains("STALE"));
+    assert!(
+        begun.elapsed() < Duration::from_secs(5 * 2),
+        "it came back late"
+    );
+    pty.keys("q");
+    assert_eq!(pty.exit_code(), 0);
+    drop(pty);
+    let mut pty = place.watch(&[], 100, 30);
+    pty.wait_text("parser");
+    place.sql("CHECKPOINT");
+    cluster.down(true).expect("down");
+    pty.wait_text("STALE");
+    pty.keys("q");
+    assert_eq!(pty.exit_code(), 0, "q works without a server");
+}
+
+#[test]
+fn a_locked_task_table_costs_its_panes_only() {
+    let place = Place::new("locked");
+    let mut pty = place.watch(&[], 160, 45);
+    pty.wait_text("parser");
+    let (client, runtime) = place.client();
+    runtime.block_on(async {
+        let lock = "BEGIN; LOCK TABLE agent_queue.tasks IN ACCESS EXCLUSIVE MODE";
+        client.batch_execute(lock).await.expect("locked");
+    });
+    pty.keys("1");
+    pty.wait("the holder", |s| {
+        s.contains("idle in transaction") || s.contains("idle in tx")
+    });
+    pty.wait_text("LIVE");
+    // it may also start while the table is locked
+    let mut second = place.watch(&[], 160, 45);
+    second.wait_text("CONNECTIONS");
+    second.wait_text("lock timeout");
+    second.keys("q");
+    assert_eq!(second.exit_code(), 0);
+    runtime.block_on(async { client.batch_execute("COMMIT").await.expect("released") });
+    pty.keys("0");
+    pty.wait_no_text("lock timeout");
+    pty.keys("q");
+    assert_eq!(pty.exit_code(), 0);
+}
+
+#[test]
+fn its_own_session_may_be_ended_by_somebody() {
+    let place = Place::new("terminated");
+    let mut pty = place.watch(&[], 160, 45);
+    pty.wait_text("parser");
+    place.sql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+          WHERE datname = current_database() AND application_name = 'jobtop'",
+    );
+    pty.wait_text("connected again");
+    pty.keys("q");
+    assert_eq!(pty.exit_code(), 0);
+    place.wait_no_session();
+}
+
+#[test]
+fn a_refused_connection_is_one_sentence_and_exit_code_2() {
+    let place = Place::new("refused");
+    let nobody = place.url.replace("dbname=", "dbname=no_");
+    let (code, out, err) = place.run(&[&nobody, "--once"]);
+    assert_eq!((code, out.as_str()), (2, ""));
+    assert!(
+        err.contains("does not exist") && err.lines().count() == 1,
+        "{err}"
+    );
+    let (code, _, err) = place.run(&["host=/nonexistent user=nobody dbname=x", "--check"]);
+    assert_eq!(code, 2);
+    assert_eq!(err.lines().count(), 1, "{err}");
+    let mut pty = common::pty::Pty::jobtop(&[&nobody], 80, 24);
+    assert_eq!(pty.exit_code(), 2);
+    pty.wait_text("does not exist");
+    assert!(!pty.alternate());
+}
+
+#[test]
+fn a_row_that_changed_meanwhile_is_reported_not_overwritten() {
+    let place = Place::new("raced");
+    let mut pty = place.watch(&["--allow-writes", "--interval", "60"], 160, 45);
+    pty.wait_text("parser");
+    pty.keys("6/state:failed\r");
+    pty.wait_text("1/");
+    pty.keys("R");
+    pty.wait_text("Requeue 1 task?");
+    // somebody else requeues it, and a worker claims it, while the dialog is open
+    place.sql(
+        "SET search_path = agent_queue; SELECT requeue('{1}');
+         SELECT claim('parser', 'w3') FROM generate_series(1, 2);",
+    );
+    pty.keys("y");
+    pty.wait_text("changed since it was seen");
+    assert_eq!(
+        place.value("SELECT status || ' ' || locked_by FROM agent_queue.tasks WHERE id = 1"),
+        "processing w3"
+    );
+    assert_eq!(
+        place.value(
+            "SELECT concat_ws(' ', asked, changed, skipped) FROM agent_queue.operator_actions"
+        ),
+        "1 0 1"
+    );
+    pty.keys("q");
+    pty.exit_code();
+}
+
+#[test]
+fn a_row_locked_by_somebody_is_skipped_at_once() {
+    let place = Place::new("rowlock");
+    let (client, runtime) = place.client();
+    let mut pty = place.watch(&["--allow-writes"], 160, 45);
+    pty.wait_text("parser");
+    pty.keys("6/state:failed\r");
+    pty.wait_text("1/");
+    pty.keys("R");
+    pty.wait_text("Requeue 1 task?");
+    runtime.block_on(async {
+        let lock = "BEGIN; SELECT FROM agent_queue.tasks WHERE id = 1 FOR UPDATE";
+        client.batch_execute(lock).await.expect("locked");
+    });
+    pty.keys("y");
+    pty.wait_text("row locked by another session");
+    assert_eq!(
+        place.value("SELECT status FROM agent_queue.tasks WHERE id = 1"),
+        "failed"
+    );
+    runtime.block_on(async { client.batch_execute("ROLLBACK").await.expect("released") });
+    pty.keys("q");
+    pty.exit_code();
+}
+
+#[test]
+fn a_full_server_lets_the_poll_session_write() {
+    let (cluster, place) = own_cluster("crowded");
+    let mut pty = place.watch(&["--allow-writes"], 160, 45);
+    pty.wait_text("parser");
+    pty.keys("6/state:failed\r");
+    pty.wait_text("1/");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let config = cluster.config();
+    // every slot, also the superuser's
+    let hogs = runtime.block_on(async {
+        let mut hogs = Vec::new();
+        while let Ok((client, connection)) = config.connect(tokio_postgres::NoTls).await {
+            tokio::spawn(connection);
+            hogs.push(client);
+        }
+        hogs
+    });
+    assert!(hogs.len() > 10);
+    pty.keys("R");
+    pty.wait_text("Requeue 1 task?");
+    pty.keys("y");
+    pty.wait_text("asked 1, 1 changed");
+    drop(hogs);
+    drop(runtime);
+    pty.keys("q");
+    pty.exit_code();
+    assert_eq!(
+        place.value("SELECT status FROM agent_queue.tasks WHERE id = 1"),
+        "enqueued"
+    );
+}
