@@ -68,8 +68,10 @@ CREATE TABLE tasks (
 -- they are `deferred`; claim itself moves those that came due over here, a bounded batch at a time.
 CREATE INDEX tasks_claim ON tasks (queue, priority DESC, created_at, id) WHERE status = 'enqueued' AND NOT deferred;
 -- The same for workers that take some kinds only: they must not read past a backlog of the others.
-CREATE INDEX tasks_claim_kind ON tasks (queue, kind, priority DESC, created_at, id) WHERE status = 'enqueued' AND NOT deferred;
-CREATE INDEX tasks_deferred ON tasks (queue, run_after) WHERE status = 'enqueued' AND deferred;
+-- With run_after, a monitor reads depth and age of every kind from it alone.
+CREATE INDEX tasks_claim_kind ON tasks (queue, kind, priority DESC, created_at, id) INCLUDE (run_after)
+    WHERE status = 'enqueued' AND NOT deferred;
+CREATE INDEX tasks_deferred ON tasks (queue, run_after) INCLUDE (attempt, id) WHERE status = 'enqueued' AND deferred;
 -- Everything alive, in one small index: what a monitor counts at each refresh, whatever the number of finished tasks. Few distinct keys,
 -- which a btree stores once each: 100,000 rows are about 100 pages. (A time in it, or INCLUDE, would make that ten times as many.)
 -- Not due are those deferred whose run_after is still to come; tasks_deferred finds the few that came due and that no claim has moved yet.

@@ -6,18 +6,21 @@ mod setup;
 
 use jobtop::config::Config;
 use jobtop::connect::Session;
-use jobtop::probe::QueueProbes;
-use setup::{agent_queue, everything, now, open};
+use jobtop::probe::{QueueProbes, ServerTime, Snapshot};
+use setup::{agent_queue, open};
 
-/// `finished` tasks at four a second with two tries in three and a bill for each, and 5,000 live ones in five queues.
+/// Refreshes measured, a second apart.
+const N: usize = 60;
+
+/// `finished` tasks at four a second, up to a little after now (time is moved on while measuring), one in seven tried twice, and a bill for each try, and 5,000 live ones in five queues.
 fn load(finished: u32) -> String {
     format!(
-        "SET search_path = agent_queue, pg_temp; SET synchronous_commit = off;
+        "SET search_path = agent_queue, pg_temp; SET synchronous_commit = on;
          INSERT INTO tasks (queue, kind, agent, tenant, application, payload, status, created_at, run_after, claimed_at, started_at, finished_at, attempt, result)
          SELECT 'q' || i % 5, 'k' || i % 12, 'agent-' || i % 40, 'tenant-' || i % 500, 'app', jsonb_build_object('n', i, 'text', repeat('x', 100)), 
-                CASE WHEN i % 30 = 0 THEN 'failed' WHEN i % 77 = 0 THEN 'cancelled' ELSE 'completed' END,
-                f - interval '90 s', f - interval '60 s', f - interval '20 s', f - interval '19 s', f, 1 + (i % 3 = 0)::int, '{{}}'
-           FROM (SELECT i, now() - ({finished} - i) * interval '0.25 s' AS f FROM generate_series(1, {finished}) i) x;
+                CASE WHEN i::bigint * 7919 % 1009 % 30 = 0 THEN 'failed' WHEN i % 77 = 0 THEN 'cancelled' ELSE 'completed' END,
+                f - interval '90 s', f - interval '60 s', f - interval '20 s', f - interval '19 s', f, 1 + (i % 7 = 0)::int, '{{}}'
+           FROM (SELECT i, now() + interval '200 s' - ({finished} - i) * interval '0.25 s' AS f FROM generate_series(1, {finished}) i) x;
          INSERT INTO task_attempts (task_id, attempt, lease_token, worker, eligible_at, claimed_at, started_at, finished_at, outcome, error)
          SELECT t.id, a, a, 'w' || t.id % 40, t.run_after, t.claimed_at, t.started_at, t.finished_at,
                 CASE WHEN a < t.attempt THEN 'failed' WHEN t.status = 'completed' THEN 'completed' ELSE t.status END, CASE WHEN a < t.attempt THEN 'timeout' END
@@ -61,13 +64,22 @@ async fn measure(finished: u32) -> (f64, Vec<(&'static str, f64, f64, f64)>) {
         .expect("vacuum");
     let mut probes = QueueProbes::new(&Config::default()).expect("profiles");
     probes.detect(&session).await.expect("detect");
-    let first = everything(&mut probes, &session).await;
-    assert_eq!(first.queues.len(), 5);
-    for _ in 0..12 {
-        let at = now(&session).await;
+    // a minute that ends a little before the last task: tries, arrivals and bills go on through it
+    let last = client
+        .query_one(
+            "SELECT extract(epoch FROM max(finished_at))::float8 FROM tasks",
+            &[],
+        )
+        .await
+        .expect("the last")
+        .get::<_, f64>(0);
+    let begin = ServerTime::from_epoch(last - N as f64 - 10.0).expect("a time");
+    // the past is read in pieces, two seconds apart
+    for i in (1..=30).rev() {
+        let at = begin.plus(-f64::from(i) * 2.0);
         probes.finished(&session, at).await.expect("backfill");
+        probes.cost(&session, at).await.expect("backfill");
     }
-    const N: usize = 10;
     let mut sums = [
         ("queues", 0.0, 0.0, 0.0),
         ("finished", 0.0, 0.0, 0.0),
@@ -76,8 +88,7 @@ async fn measure(finished: u32) -> (f64, Vec<(&'static str, f64, f64, f64)>) {
         ("tasks", 0.0, 0.0, 0.0),
     ];
     for i in 0..N {
-        // a second is a refresh; cost looks every five
-        let at = now(&session).await.plus(i as f64);
+        let at = begin.plus(i as f64);
         for (name, blocks, statements, us) in &mut sums {
             let before = buffers(&client, &session).await;
             session.take_cost();
@@ -95,6 +106,9 @@ async fn measure(finished: u32) -> (f64, Vec<(&'static str, f64, f64, f64)>) {
             *us += server as f64 / N as f64;
         }
     }
+    let mut snapshot = Snapshot::default();
+    probes.fill(&mut snapshot);
+    assert_eq!(snapshot.queues.len(), 5);
     (sums.iter().map(|s| s.1).sum(), sums.to_vec())
 }
 

@@ -61,7 +61,7 @@ async fn the_reference_queue_is_counted_like_plain_sql() {
     .await
     .expect("locks");
 
-    let s = snapshot(&mut probes, &session).await;
+    let s = everything(&mut probes, &session).await;
     let names: Vec<&str> = s.queues.iter().map(|q| q.queue.as_str()).collect();
     assert_eq!(names, ["a", "b", "stopped"]);
     let a = &s.queues[0];
@@ -241,6 +241,13 @@ SELECT t.id, a, a, 'w' || t.id % 4, t.run_after, t.claimed_at - (t.attempt - a) 
 INSERT INTO usage (call_id, task_id, attempt, queue, model, input_tokens, output_tokens, llm_cost, compute_cost, reported_at)
 SELECT 'c' || a.id, a.task_id, a.attempt, t.queue, 'm' || a.id % 2, 1000, 100, CASE WHEN a.id % 9 = 0 THEN NULL ELSE 0.0123 END, 0.0001, a.finished_at
   FROM task_attempts a JOIN tasks t ON t.id = a.task_id;
+-- a kind of which every try fails, three a task
+INSERT INTO tasks (queue, kind, status, created_at, run_after, finished_at, attempt)
+SELECT 'c', 'bad', 'failed', now() - interval '6 min', now() - interval '6 min', now() - i * interval '10 s', 3 FROM generate_series(1, 30) i;
+INSERT INTO task_attempts (task_id, attempt, lease_token, worker, eligible_at, claimed_at, started_at, finished_at, outcome, error)
+SELECT t.id, a, a, 'w', t.run_after, t.run_after, t.run_after, t.finished_at, 'failed', 'RateLimit: 429' FROM tasks t, generate_series(1, 3) a WHERE t.queue = 'c';
+INSERT INTO usage (call_id, task_id, attempt, queue, model, llm_cost, compute_cost, reported_at)
+SELECT 'x' || a.id, a.task_id, a.attempt, 'c', 'm1', 0.02, 0, now() - interval '3 h' FROM task_attempts a JOIN tasks t ON t.id = a.task_id WHERE t.queue = 'c';
 ANALYZE;
 ";
 
@@ -402,7 +409,7 @@ async fn history_stages_and_spend_equal_plain_sql() {
     let totals = &s.totals[0];
     assert_eq!(
         totals.states.get(&State::Failed).map(|c| c.count),
-        Some(240)
+        Some(270)
     );
     assert!(s.violations.is_empty(), "{:?}", s.violations);
 }
@@ -413,7 +420,8 @@ async fn late_commits_are_counted_and_nothing_twice() {
     client.batch_execute("SET search_path = agent_queue, pg_temp; SELECT enqueue('a', 'k') FROM generate_series(1, 20); SELECT claim('a', 'w', 20)").await.expect("tasks");
     let mut probes = QueueProbes::new(&Config::default()).expect("profiles");
     probes.detect(&session).await.expect("detect");
-    everything(&mut probes, &session).await;
+    let begun = now(&session).await;
+    at(&mut probes, &session, begun).await;
     // a transaction finishes ten tasks now, and commits after everybody else
     let mut slow = common::connect(&config).await;
     let open = slow.transaction().await.expect("begin");
@@ -423,11 +431,180 @@ async fn late_commits_are_counted_and_nothing_twice() {
         .await
         .expect("complete");
     let count = |s: &Snapshot| s.queues[0].n(State::Succeeded);
-    for _ in 0..3 {
-        assert_eq!(count(&everything(&mut probes, &session).await), 5);
+    for s in [2.0, 4.0, 6.0] {
+        assert_eq!(count(&at(&mut probes, &session, begun.plus(s)).await), 5);
     }
     open.commit().await.expect("commit");
-    for _ in 0..3 {
-        assert_eq!(count(&everything(&mut probes, &session).await), 15);
+    for s in [8.0, 10.0, 12.0] {
+        assert_eq!(count(&at(&mut probes, &session, begun.plus(s)).await), 15);
     }
+}
+
+/// All probes at a time of our choosing.
+async fn at(
+    probes: &mut QueueProbes,
+    session: &Session,
+    now: jobtop::probe::ServerTime,
+) -> Snapshot {
+    probes.queues(session, now).await.expect("queues");
+    probes.finished(session, now).await.expect("finished");
+    probes.leases(session, now).await.expect("leases");
+    let mut snapshot = Snapshot {
+        taken_at: Some(now),
+        ..Snapshot::default()
+    };
+    probes.fill(&mut snapshot);
+    snapshot
+}
+
+#[tokio::test]
+async fn a_commit_that_comes_a_minute_late_is_counted_where_it_belongs() {
+    let (client, session, config) = open("minute", &agent_queue()).await;
+    client.batch_execute("SET search_path = agent_queue, pg_temp; SELECT enqueue('a', 'k') FROM generate_series(1, 20); SELECT claim('a', 'w', 20)").await.expect("tasks");
+    let mut probes = QueueProbes::new(&Config::default()).expect("profiles");
+    probes.detect(&session).await.expect("detect");
+    let mut slow = common::connect(&config).await;
+    let open = slow.transaction().await.expect("begin");
+    open.batch_execute(
+        "SET search_path = agent_queue, pg_temp; SELECT complete(id, lease_token) FROM tasks",
+    )
+    .await
+    .expect("complete");
+    let begun = now(&session).await;
+    // the monitor's clock goes on for a minute, while the transaction stays open
+    for s in (2..60).step_by(4) {
+        assert_eq!(
+            at(&mut probes, &session, begun.plus(f64::from(s)))
+                .await
+                .queues[0]
+                .n(State::Succeeded),
+            0
+        );
+    }
+    open.commit().await.expect("commit");
+    assert_eq!(
+        at(&mut probes, &session, begun.plus(64.0)).await.queues[0].n(State::Succeeded),
+        20
+    );
+    assert_eq!(
+        at(&mut probes, &session, begun.plus(68.0)).await.queues[0].n(State::Succeeded),
+        20
+    );
+}
+
+#[tokio::test]
+async fn one_huge_queue_hides_no_other() {
+    let (client, session, _) = open("huge", &agent_queue()).await;
+    client
+        .batch_execute(
+            "SET search_path = agent_queue, pg_temp;
+             INSERT INTO tasks (queue, kind, run_after, deferred) SELECT 'huge', 'k', now() - interval '1 min', false FROM generate_series(1, 30000);
+             INSERT INTO tasks (queue, kind, run_after, deferred, attempt) SELECT 'later', 'k', now() + interval '1 h', true, i % 2 FROM generate_series(1, 20000) i;
+             INSERT INTO tasks (queue, kind) SELECT 'a', 'k' FROM generate_series(1, 7);
+             INSERT INTO tasks (queue, kind) SELECT 'z', 'k' FROM generate_series(1, 10000);",
+        )
+        .await
+        .expect("tasks");
+    let mut probes = QueueProbes::new(&Config::default()).expect("profiles");
+    probes.detect(&session).await.expect("detect");
+    let s = everything(&mut probes, &session).await;
+    use jobtop::probe::{Bound, Count};
+    let ready = |i: usize| s.queues[i].count(State::Ready);
+    assert_eq!(ready(0), Some(Count::exact(7)));
+    assert_eq!(
+        ready(1),
+        Some(Count {
+            count: 10_001,
+            bound: Bound::AtLeast
+        })
+    );
+    assert_eq!(ready(3), Some(Count::exact(10_000)));
+    let later = &s.queues[2];
+    assert!(
+        later
+            .states
+            .values()
+            .flatten()
+            .any(|c| c.bound == Bound::AtLeast),
+        "{:?}",
+        later.states
+    );
+    assert_eq!(
+        later.n(State::Retryable) + later.n(State::Scheduled),
+        10_001
+    );
+}
+
+#[tokio::test]
+async fn a_worker_whose_clock_is_wrong_is_found_by_its_claims() {
+    let (client, session, _) = open("skew", include_str!("profiles/house.sql")).await;
+    let mut probes = QueueProbes::new(&Config::default()).expect("profiles");
+    probes.detect(&session).await.expect("detect");
+    let begun = now(&session).await;
+    at(&mut probes, &session, begun).await;
+    for i in 1..=4 {
+        // the worker writes a time 240 s ago
+        client
+            .execute(
+                "INSERT INTO tasks (status, locked_by, lease_expires_at, started_at) VALUES ('processing', 'late', now() + interval '1 min', now() - interval '240 s')",
+                &[],
+            )
+            .await
+            .expect("claim");
+        tokio::time::sleep(std::time::Duration::from_millis(2000)).await;
+        let now = now(&session).await;
+        let s = at(&mut probes, &session, now).await;
+        if i == 4 {
+            let late = s
+                .workers
+                .iter()
+                .find(|w| w.worker == "late")
+                .expect("the worker");
+            assert_eq!(late.clock_samples, 4);
+            assert!(
+                late.clock_skew_s.is_some_and(|s| (s + 240.0).abs() < 2.5),
+                "{:?}",
+                late.clock_skew_s
+            );
+            assert_eq!(late.holds, 4);
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_must_never_be_is_reported_and_poison_found() {
+    let (client, session, _) = open("broken", &agent_queue()).await;
+    client
+        .batch_execute(
+            "SET search_path = agent_queue, pg_temp;
+             SELECT enqueue('a', 'k') FROM generate_series(1, 5); SELECT claim('a', 'w', 5);
+             DELETE FROM task_attempts WHERE task_id = 1;
+             SELECT report_usage('c1', 4711, 1, 'm', 10, 10, 1.0);
+             INSERT INTO task_attempts (task_id, attempt, lease_token, worker, eligible_at, claimed_at, finished_at, outcome)
+             SELECT 2, 10 + i, 1, 'w' || i, now(), now(), now() - i * interval '5 min', 'lease expired' FROM generate_series(1, 4) i;",
+        )
+        .await
+        .expect("tasks");
+    let mut probes = QueueProbes::new(&Config::default()).expect("profiles");
+    probes.detect(&session).await.expect("detect");
+    let s = everything(&mut probes, &session).await;
+    use jobtop::probe::queues::Invariant;
+    let broken: Vec<_> = s
+        .violations
+        .iter()
+        .map(|v| (v.rule, v.n, v.ids.clone()))
+        .collect();
+    assert!(
+        broken.contains(&(Invariant::RunsWithoutAttempt, 1, vec!["1".into()])),
+        "{broken:?}"
+    );
+    assert!(
+        broken.contains(&(Invariant::UsageWithoutTask, 1, vec!["c1".into()])),
+        "{broken:?}"
+    );
+    assert_eq!(broken.len(), 2, "{broken:?}");
+    assert_eq!(s.poison.len(), 1);
+    let p = &s.poison[0];
+    assert_eq!((p.key.id.as_str(), p.lost_attempts, p.workers), ("2", 4, 4));
+    assert!((p.over_s - 900.0).abs() < 1.0);
 }

@@ -6,9 +6,11 @@ use serde::{Deserialize, Serialize};
 pub mod arrivals;
 pub mod failing;
 pub mod history;
+pub mod percentiles;
 pub mod read;
 pub mod report;
 pub mod slots;
+pub mod tries;
 
 pub use history::History;
 

@@ -14,6 +14,7 @@ pub mod statement;
 pub mod tasks;
 pub mod units;
 pub mod watch;
+mod watched;
 
 use serde::{Deserialize, Serialize};
 pub use units::{Bound, Count, ServerTime, State, Usd};

@@ -5,11 +5,12 @@ use serde::{Deserialize, Serialize};
 
 pub mod detail;
 pub mod list;
+pub mod query;
 pub mod redact;
 pub mod row;
 
 pub use detail::detail;
-pub use list::{Filter, query};
+pub use query::{Filter, query};
 
 /// The list behind the tasks pane.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

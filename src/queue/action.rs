@@ -1,8 +1,8 @@
 //! The write behind an operator's action: one statement that locks the rows in id order without waiting, checks on the
 //! UPDATE's own target row that each is still what the operator saw, and says for every id asked what became of it.
 
+use super::actions::{Action, Effect};
 use super::instance::{Branch, Instance, param_as};
-use super::profile::{Action, Effect};
 use super::statement::{Value, Values, write};
 use crate::action::{Target, Verb};
 use crate::connect::{Cells, Fault, Session};

@@ -132,7 +132,7 @@ pub const LOST: &[(&str, Cast)] = &[
 /// Parameters that are jobtop's own.
 pub const RESERVED: &[&str] = &[
     "since", "until", "end", "id", "ids", "seen", "attempts", "tokens", "reason", "bound", "head",
-    "limit", "batch", "kinds", "queues", "usual", "state", "queue", "slot", "wide", "rows",
+    "limit", "batch", "kinds", "queues", "usual", "state", "queue", "slot", "wide", "rows", "scan",
     "locked", "each", "tenants",
 ];
 

@@ -2,11 +2,13 @@
 //! (builtin), detection, and the SQL that is made from them. No system has code of its own.
 
 pub mod action;
+pub mod actions;
 pub mod check;
 pub mod columns;
 pub mod detect;
 pub mod instance;
 pub mod load;
+mod names;
 pub mod profile;
 pub mod reach;
 pub mod statement;

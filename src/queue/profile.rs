@@ -1,6 +1,7 @@
 //! The profile format: how any queue is read, as data. A profile names no code; every predicate is in the
 //! system's own terms, so that its own indexes serve; what it cannot know it says.
 
+use super::actions::Actions;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -194,6 +195,10 @@ pub struct Queues {
     pub paused: Option<Sql>,
 }
 
+fn yes() -> bool {
+    true
+}
+
 /// A source of live tasks.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -204,10 +209,13 @@ pub struct Live {
     pub from: Sql,
     /// WHERE, in native terms.
     pub r#where: Sql,
-    /// Neutral states that it can hold.
+    /// Neutral states that it can hold, the most frequent one first.
     pub states: Vec<crate::probe::State>,
     /// Most urgent first, as an index gives it.
     pub order: Option<Sql>,
+    /// Ready tasks are also counted by kind, where there is one.
+    #[serde(default = "yes")]
+    pub kinds: bool,
     /// `order` is served across all queues at once, not within each.
     #[serde(default)]
     pub spans: bool,
@@ -216,6 +224,13 @@ pub struct Live {
     /// Neutral columns that differ here.
     #[serde(default)]
     pub row: BTreeMap<String, Sql>,
+}
+
+impl Live {
+    /// Can it hold tasks in this state?
+    pub fn holds(&self, state: crate::probe::State) -> bool {
+        self.states.contains(&state)
+    }
 }
 
 /// A source of rows, or why there is none.
@@ -311,75 +326,6 @@ pub struct Estimate {
     pub column: String,
     /// Native value to neutral state.
     pub states: BTreeMap<String, crate::probe::State>,
-}
-
-/// What an operator may do.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Actions {
-    /// FROM of the table that an action changes, with its alias (`{schema}.jobs j`).
-    pub target: Option<Sql>,
-    /// Its key (`j.id`), unique within a branch.
-    pub key: Option<Sql>,
-    /// The key's type, to turn an id back (`bigint`, `{key:type}`).
-    pub key_type: Option<Sql>,
-    /// Further condition on the target (`j.name = {q:literal}`).
-    pub within: Option<Sql>,
-    /// The number that must still be what was seen (attempt or lease token); it exists on every row.
-    pub version: Option<Sql>,
-    /// Make it claimable again.
-    pub requeue: Option<Action>,
-    /// Call it off.
-    pub cancel: Option<Action>,
-}
-
-/// One action: `refuse`, or `set`, `call` or `statement`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Action {
-    /// It cannot be done, and why.
-    pub refuse: Option<String>,
-    /// Which rows it takes, in native terms over the target.
-    pub when: Option<Sql>,
-    /// SET list of the UPDATE.
-    pub set: Option<Sql>,
-    /// Further columns to set, by name in `[optional]`, where they exist.
-    #[serde(default)]
-    pub also_set: BTreeMap<String, Sql>,
-    /// SELECT that does it for one locked and re-checked row, whose key is `:id`.
-    pub call: Option<Sql>,
-    /// A whole statement that checks by itself: from `:ids`, `:seen`, `:tokens`, `:attempts`, `:reason` to rows of
-    /// id, outcome, now_state, why.
-    pub statement: Option<Sql>,
-    /// What it amounts to.
-    #[serde(default)]
-    pub effect: Effect,
-    /// Rows that it does not take: native condition and the reason, first match wins.
-    #[serde(default)]
-    pub except: Vec<Except>,
-}
-
-/// Rows that an action does not take.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Except {
-    /// Native condition over the target.
-    pub when: Sql,
-    /// Why not.
-    pub why: String,
-}
-
-/// What an action amounts to.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "snake_case")]
-pub enum Effect {
-    /// The task is in its new state.
-    #[default]
-    Changed,
-    /// The worker was asked.
-    Requested,
-    /// The task was let go and comes back by itself.
-    Released,
 }
 
 /// A channel on which the system announces changes.

@@ -1,6 +1,6 @@
-//! Spend kept by minute, the newest by ten seconds. Records are read at most every five seconds: the last two minutes then, eleven minutes once a
-//! minute (a try that fails makes its spend a loss afterwards), everything once in five minutes; never more than
-//! 20,000 records in one statement, the past piece by piece.
+//! Spend kept by ten seconds while recent, then by minute. Records are read at most every five seconds: half a minute
+//! then, and eleven minutes every five (a try that fails makes its spend a loss afterwards: what was spent longer before
+//! the failure stays where it was); never more than 20,000 records in one statement, the past piece by piece.
 
 use super::read::{ROWS, Top, missing, running, spend, top};
 use crate::connect::{Fault, Session};
@@ -60,18 +60,18 @@ impl Spend {
     }
 }
 
-/// How far back spend is kept by ten seconds: a little more than the longest `cost_still`.
-const FINE: f64 = 130.0;
+/// Everything this young is read again now and then, in seconds.
+const FINE: f64 = 660.0;
+/// So often, in seconds.
+const DEEP: f64 = 300.0;
 /// Cells at most.
 const CELLS: usize = 100_000;
 
 /// The spend of one instance.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
-    /// By the start of a minute, or of ten seconds of the newest ones, and by spender.
-    pub minutes: BTreeMap<i64, BTreeMap<Key, Spend>>,
-    /// When it was last read, in seconds since 1970.
-    pub read_at: f64,
+    /// By slot of ten seconds or a minute, and by spender.
+    pub slots: BTreeMap<i64, BTreeMap<Key, Spend>>,
     /// Complete from here on, in seconds since 1970.
     pub known_from: Option<f64>,
     /// The most expensive tasks.
@@ -82,11 +82,11 @@ pub struct Ledger {
     pub missing: Option<String>,
     /// Something was left out.
     pub cut: Option<String>,
-    minute_at: f64,
-    all_at: f64,
+    /// When it was last read, in seconds since 1970.
+    pub read_at: f64,
+    deep_at: f64,
     top_at: f64,
     rate: f64,
-    again: Option<f64>,
 }
 
 impl Ledger {
@@ -103,35 +103,35 @@ impl Ledger {
             return Ok(());
         }
         self.read_at = now;
-        let back: f64 = match self.known_from {
-            None => 60.0,
-            Some(_) if now - self.minute_at >= 60.0 => {
-                self.minute_at = now;
-                660.0
+        let back = match self.known_from {
+            Some(_) if now - self.deep_at >= DEEP => {
+                self.deep_at = now;
+                FINE
             }
-            Some(_) => 60.0,
+            _ => 20.0,
         };
-        let reach = (ROWS as f64 * 0.6 / self.rate.max(0.01)).max(60.0);
-        let from = floor60(now - back.min(reach));
-        let from = self.known_from.map_or(from, |known| from.max(known));
-        let records = self.replace(session, instance, from, now + 60.0).await?;
+        let reach = (ROWS as f64 * 0.6 / self.rate.max(0.01)).max(20.0);
+        let from = down(now - back.min(reach), 10.0);
+        let from = self
+            .known_from
+            .map_or(from, |known| from.max(down(known, 10.0)));
+        let records = self
+            .replace(session, instance, from, now + 60.0, 10)
+            .await?;
         self.rate = records as f64 / (now - from).max(1.0);
         self.cut = (records >= ROWS)
-            .then(|| format!("cost: more than {ROWS} records in a minute: at least this"));
-        self.known_from.get_or_insert(from);
-        if now - self.all_at >= 300.0 {
-            self.all_at = now;
-            // everything again, from here backwards
-            self.again = Some(from);
+            .then(|| format!("cost: more than {ROWS} records in half a minute: at least this"));
+        if self.known_from.is_none() {
+            self.known_from = Some(from);
+            self.deep_at = now;
         }
-        self.past(session, instance, now - window).await?;
-        self.running = running(session, instance).await?;
+        self.past(session, instance, now, now - window).await?;
         if now - self.top_at >= 30.0 {
             self.top_at = now;
+            self.running = running(session, instance).await?;
             self.top = top(session, instance, now - window, now + 60.0).await?;
         }
-        let out = (now - window) as i64 - 60;
-        self.minutes = self.minutes.split_off(&out);
+        self.age(now, window);
         self.known_from = self.known_from.map(|t| t.max(now - window));
         Ok(())
     }
@@ -142,19 +142,19 @@ impl Ledger {
         instance: &Instance,
         from: f64,
         to: f64,
+        slot: i64,
     ) -> Result<i64, Fault> {
-        let fine = floor60(self.read_at - FINE);
-        let (rows, records) = spend(session, instance, from, to, fine).await?;
+        let (rows, records) = spend(session, instance, from, to, slot).await?;
         if records >= ROWS && to - from > 120.0 {
             return Ok(records);
         }
-        let keep = self.minutes.split_off(&(to as i64));
-        drop(self.minutes.split_off(&(from as i64)));
-        self.minutes.extend(keep);
-        let mut cells: usize = self.minutes.values().map(BTreeMap::len).sum();
+        let keep = self.slots.split_off(&(to as i64));
+        drop(self.slots.split_off(&(from as i64)));
+        self.slots.extend(keep);
+        let mut cells: usize = self.slots.values().map(BTreeMap::len).sum();
         for (slot, key, spent) in rows {
             if cells < CELLS || key == Key::All {
-                self.minutes
+                self.slots
                     .entry(slot)
                     .or_default()
                     .entry(key)
@@ -168,46 +168,58 @@ impl Ledger {
         Ok(records)
     }
 
-    /// Pieces of the past, newest first: what was never read, then what is to be read again.
+    /// Pieces of the past, newest first.
     async fn past(
         &mut self,
         session: &Session,
         instance: &Instance,
+        now: f64,
         limit: f64,
     ) -> Result<(), Fault> {
+        let limit = down(limit, 60.0);
+        let coarse = down(now - FINE - 60.0, 60.0);
         let mut records = 0;
         let mut size = 600.0f64;
         for _ in 0..24 {
-            let limit = floor60(limit);
-            let to = match (self.known_from, self.again) {
-                (Some(known), _) if known > limit + 60.0 => known,
-                (_, Some(again)) if again > limit => again,
-                _ => {
-                    self.again = None;
-                    return Ok(());
-                }
+            let Some(to) = self.known_from.filter(|known| *known > limit + 60.0) else {
+                return Ok(());
             };
             if records >= ROWS / 2 {
                 return Ok(());
             }
             let fits = ROWS as f64 * 0.5 / self.rate.max(0.01);
-            let from = floor60(to - size.min(fits).max(60.0)).max(limit);
-            let n = self.replace(session, instance, from, to).await?;
+            let (slot, floor) = if to > coarse {
+                (10, coarse)
+            } else {
+                (60, limit)
+            };
+            let from = down(to - size.min(fits).max(60.0), slot as f64).max(floor);
+            let n = self.replace(session, instance, from, to, slot).await?;
             if n >= ROWS && to - from > 120.0 {
                 size = (to - from) / 4.0;
                 continue;
             }
             records += n;
-            if self.known_from.is_some_and(|known| from < known) {
-                self.known_from = Some(from);
-            } else {
-                self.again = Some(from);
-            }
+            self.known_from = Some(from);
         }
         Ok(())
     }
+
+    /// Folds what is no longer read again into minutes, and drops what is out of the window.
+    fn age(&mut self, now: f64, window: f64) {
+        let keep = self
+            .slots
+            .split_off(&(down(now - FINE - 120.0, 60.0) as i64));
+        for (slot, spenders) in std::mem::replace(&mut self.slots, keep) {
+            let minute = self.slots.entry(slot - slot.rem_euclid(60)).or_default();
+            for (key, spend) in spenders {
+                minute.entry(key).or_default().add(&spend);
+            }
+        }
+        self.slots = self.slots.split_off(&((now - window) as i64 - 60));
+    }
 }
 
-fn floor60(t: f64) -> f64 {
-    (t / 60.0).floor() * 60.0
+fn down(t: f64, step: f64) -> f64 {
+    (t / step).floor() * step
 }

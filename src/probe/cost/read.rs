@@ -13,7 +13,7 @@ use crate::queue::{Branch, Instance};
 /// Rows read by one statement at most.
 pub const ROWS: i64 = 20_000;
 /// Running tasks whose spend is added up at most.
-const RUNNING: i64 = 1_000;
+const RUNNING: i64 = 500;
 /// Most expensive tasks.
 const TOP: usize = 20;
 
@@ -60,13 +60,13 @@ fn at(instance: &Instance, source: &Source, branch: &Branch) -> Result<String, F
     }
 }
 
-/// Spend from `since` to `until` by minute (from `fine` on by ten seconds), and how many records it was.
+/// Spend from `since` to `until` in slots of so many seconds, and how many records it was.
 pub async fn spend(
     session: &Session,
     instance: &Instance,
     since: f64,
     until: f64,
-    fine: f64,
+    slot: i64,
 ) -> Result<(Vec<(i64, Key, Spend)>, i64), Fault> {
     let branches = &instance.branches[..instance
         .branches
@@ -87,7 +87,7 @@ pub async fn spend(
                (sum(coalesce(y.model_usd, 0) + coalesce(y.compute_usd, 0)) FILTER (WHERE y.failed))::text AS failed_usd, \
                least(coalesce(sum(y.input), 0), 9e18)::int8 AS input, least(coalesce(sum(y.output), 0), 9e18)::int8 AS output, \
                least(coalesce(sum(coalesce(y.input, 0) + coalesce(y.output, 0)) FILTER (WHERE y.unpriced), 0), 9e18)::int8 AS unpriced \
-             FROM (SELECT (CASE WHEN x.at >= :fine THEN floor(x.at / 10) * 10 ELSE floor(x.at / 60) * 60 END)::int8 AS slot, coalesce(x.agent, '(none)') AS agent, coalesce(x.tenant, '(none)') AS tenant, \
+             FROM (SELECT (floor(x.at / :slot) * :slot)::int8 AS slot, coalesce(x.agent, '(none)') AS agent, coalesce(x.tenant, '(none)') AS tenant, \
                  coalesce(x.application, '(none)') AS application, coalesce(x.model, '(none)') AS model, x.model_usd, x.compute_usd, \
                  x.input, x.output, x.failed, x.unpriced \
                FROM (SELECT {} AS at, {} AS agent, {} AS tenant, {} AS application, {} AS model, {} AS model_usd, {} AS compute_usd, \
@@ -114,8 +114,8 @@ pub async fn spend(
     values.extend(Values::from([
         ("since".into(), Value::Time(since)),
         ("until".into(), Value::Time(until)),
+        ("slot".into(), Value::Int(slot)),
         ("end".into(), Value::Float(until)),
-        ("fine".into(), Value::Float(fine)),
         ("rows".into(), Value::Int(ROWS)),
     ]));
     let (mut out, mut records) = (Vec::new(), 0);
@@ -205,7 +205,7 @@ pub async fn top(
     Ok(out)
 }
 
-/// What the tasks that run now have spent so far, over the first thousand of them.
+/// What the tasks that run now have spent so far, over the first five hundred of them.
 pub async fn running(session: &Session, instance: &Instance) -> Result<Usd, Fault> {
     let p = &instance.profile;
     if !p.row.contains_key("cost") {

@@ -55,16 +55,15 @@ pub fn total<'a>(
             usd: t.usd,
             attempts: t.attempts,
         }));
-        for (minute, spenders) in &ledger.minutes {
-            let at = *minute as f64;
+        for (slot, spenders) in &ledger.slots {
+            let at = *slot as f64;
             if at < now - window - 60.0 {
                 continue;
             }
             for (key, spend) in spenders {
                 let s = sums.entry(key).or_default();
                 s.all.add(spend);
-                // a minute belongs to where most of it lies
-                let part = if at + 30.0 >= now - RECENT {
+                let part = if at >= now - RECENT - 10.0 {
                     &mut s.recent
                 } else {
                     &mut s.before

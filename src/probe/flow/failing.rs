@@ -20,7 +20,7 @@ pub type Failing = BTreeMap<(String, String, String), (Option<Usd>, Option<f64>)
 
 /// Is it worth asking?
 pub fn fails(a: &Attempts) -> bool {
-    a.recent >= 10 && a.recent_failed * 4 >= a.recent
+    a.recent >= 20 && a.recent_failed * 5 >= a.recent * 2
 }
 
 /// Asks about the groups that fail.

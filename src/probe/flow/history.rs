@@ -7,12 +7,14 @@ use super::read::{Answer, ROWS, Span, read};
 use super::slots::{FINE, Key, RECENT, Slots};
 use crate::connect::{Fault, Session};
 use crate::probe::queues::depth::BRANCHES;
+use crate::queue::profile::Clock;
 use crate::queue::{Branch, Instance};
 use std::collections::BTreeMap;
 
 /// Seconds of fine slots: a minute more than what counts as recent.
 const EDGE: f64 = RECENT as f64 + 60.0;
-/// Seconds after which everything within reach is read again: workers whose clocks are behind write into the past.
+/// Seconds after which everything within reach is read again where workers write the times: clocks that are behind write
+/// into the past.
 const DEEP: f64 = 60.0;
 
 /// The history of one instance.
@@ -26,13 +28,20 @@ pub struct History {
     pub known_from: Option<f64>,
     /// Something was cut short.
     pub cut: Option<String>,
-    read_until: BTreeMap<String, f64>,
+    /// By branch: when it was read, and from when on what was read may still change.
+    read: BTreeMap<String, (f64, f64)>,
+    far_at: f64,
     deep_at: f64,
     /// Tries, and arrivals, a second.
     rates: (f64, f64),
     piece: Option<f64>,
     cursor: usize,
 }
+
+/// What lies further back than this, in seconds, is read again only now and then.
+const FAR: f64 = 60.0;
+/// So often, in seconds.
+const FAR_EVERY: f64 = 10.0;
 
 /// What a poll needs to know besides the instance.
 #[derive(Clone, Copy, Debug)]
@@ -109,32 +118,43 @@ impl History {
     ) -> Result<(), Fault> {
         let now = when.now;
         let names: Vec<String> = chosen.iter().map(branch_name).collect();
-        let read_last = names
-            .iter()
-            .map(|n| self.read_until.get(n).copied())
-            .try_fold(f64::INFINITY, |a, b| b.map(|b| a.min(b)));
-        let since = match read_last {
+        let reads = names.iter().map(|n| self.read.get(n).copied());
+        let mut reads = reads;
+        let before = reads.try_fold((f64::INFINITY, f64::INFINITY), |a, b| {
+            b.map(|b| (a.0.min(b.0), a.1.min(b.1)))
+        });
+        let deep = instance.profile.clock == Clock::Worker && now - self.deep_at >= DEEP;
+        let mut still = f64::INFINITY;
+        let since = match before {
             None => now - 60.0,
-            Some(_) if now - self.deep_at >= DEEP => now - self.reach(),
-            Some(last) => {
-                // sessions that hide their age get a minute
-                let hidden = if when.hidden { now - 60.0 } else { now };
-                let writer = when
-                    .oldest
-                    .unwrap_or(now)
-                    .min(hidden)
-                    .max(now - self.reach());
-                last.min(writer) - FINE as f64
+            Some(_) if deep => {
+                self.deep_at = now;
+                now - self.reach()
+            }
+            Some((read_at, unsettled)) => {
+                let far = now - unsettled > FAR;
+                let from = if far && now - self.far_at < FAR_EVERY {
+                    still = unsettled;
+                    read_at
+                } else {
+                    if far {
+                        self.far_at = now;
+                    }
+                    unsettled.max(now - self.reach())
+                };
+                let slack = match instance.profile.clock {
+                    Clock::Server => 2.0,
+                    Clock::Worker => FINE as f64,
+                };
+                from.min(read_at) - slack
             }
         };
-        if now - self.deep_at >= DEEP {
-            self.deep_at = now;
-        }
         let oldest_fine = down(now - EDGE, FINE);
         let known = self.known_from.map_or(i64::MIN, |t| down(t, FINE));
-        let since = down(since, FINE)
-            .max(oldest_fine)
-            .max(if read_last.is_some() { known } else { i64::MIN });
+        let since =
+            down(since, FINE)
+                .max(oldest_fine)
+                .max(if before.is_some() { known } else { i64::MIN });
         let span = Span {
             since: since as f64,
             until: now + 10.0,
@@ -162,8 +182,11 @@ impl History {
         self.add_fine(answer);
         self.known_from.get_or_insert(since as f64);
         self.arrivals.known_from.get_or_insert(since as f64);
+        // whoever was writing then may yet commit something that lies before now; sessions that hide their age get a minute
+        let hidden = if when.hidden { now - 60.0 } else { now };
+        let unsettled = when.oldest.unwrap_or(now).min(hidden).min(still);
         for name in names {
-            self.read_until.insert(name, now);
+            self.read.insert(name, (now, unsettled));
         }
         Ok(())
     }
@@ -266,6 +289,10 @@ impl History {
             }
             if both || alone {
                 self.arrivals.known_from = Some(from);
+            }
+            if alone {
+                // there is no hurry with yesterday
+                return Ok(());
             }
         }
         Ok(())

@@ -255,13 +255,16 @@ pub async fn read(
     Ok(answer)
 }
 
-/// When the oldest transaction that may still write began, in seconds since 1970, and how many sessions hide theirs.
+/// When the oldest transaction that may still write began, in seconds since 1970, and how many sessions hide theirs. One
+/// that has written nothing yet (a dump, a report, somebody who went for lunch) counts as a minute old at most.
 pub async fn oldest_writer(session: &Session) -> Result<(Option<f64>, u64), Fault> {
     let rows = session
         .query(
-            "SELECT extract(epoch FROM min(a.xact_start) FILTER (WHERE a.state <> 'idle'))::float8 AS oldest, \
+            "SELECT extract(epoch FROM min(CASE WHEN a.backend_xid IS NOT NULL THEN a.xact_start \
+                 ELSE greatest(a.xact_start, now() - interval '1 minute') END))::float8 AS oldest, \
                (count(*) FILTER (WHERE a.backend_type IS NULL))::int8 AS hidden \
-             FROM pg_stat_activity a WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()",
+             FROM pg_stat_activity a WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() \
+               AND (a.xact_start IS NOT NULL AND a.backend_type NOT IN ('autovacuum worker', 'walsender') OR a.backend_type IS NULL)",
             &[],
         )
         .await?;

@@ -4,9 +4,9 @@
 use super::Lease;
 use super::skew::Claim;
 use crate::connect::{Cells, Fault, Session};
-use crate::probe::ServerTime;
 use crate::probe::queues::depth::{BRANCHES, later};
 use crate::probe::tasks::row::{read as read_task, selected};
+use crate::probe::{ServerTime, State};
 use crate::queue::columns::{Cast, TASK, listed};
 use crate::queue::profile::{Clock, Live};
 use crate::queue::statement::{Value, Values, run};
@@ -14,7 +14,7 @@ use crate::queue::{Branch, Instance};
 use std::collections::BTreeMap;
 
 /// Stuck tasks listed at most, by rule.
-const STUCK: i64 = 200;
+const STUCK: i64 = 100;
 /// Running tasks looked at, by source and branch.
 const RUNNING: i64 = 10_000;
 
@@ -31,14 +31,17 @@ pub struct Held {
     pub heartbeat: Option<ServerTime>,
 }
 
-/// Running tasks of a queue whose lease has not ended (else nobody may be at them), and how many run longer than their
-/// kind usually does.
+/// Running tasks of a kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Over {
-    /// Running tasks whose kind has a usual time.
+pub struct Running {
+    /// How many.
+    pub running: u64,
+    /// Of those whose lease has not ended (else nobody may be at them), those whose kind has a usual time.
     pub of: u64,
     /// Of those, over it.
     pub over: u64,
+    /// The newest claim.
+    pub claimed: Option<ServerTime>,
 }
 
 /// One look at the running tasks of an instance.
@@ -48,8 +51,8 @@ pub struct Look {
     pub stuck: Vec<Lease>,
     /// By worker.
     pub workers: BTreeMap<String, Held>,
-    /// By queue.
-    pub over: BTreeMap<String, Over>,
+    /// By queue and kind (empty: none).
+    pub kinds: BTreeMap<(String, String), Running>,
     /// Claims, where the worker's clock writes them.
     pub claims: Vec<Claim>,
 }
@@ -62,32 +65,49 @@ fn col(instance: &Instance, live: &Live, name: &str, branch: &Branch) -> Result<
     instance.column(&live.row, name, cast, true, branch)
 }
 
-fn padded(part: &str, extra: &[(&str, &str)]) -> String {
-    let nulls = listed().map(|(name, cast)| {
-        let given = extra.iter().find(|(n, _)| n == name);
-        match given {
-            Some((_, expr)) => format!("{expr} AS {name}"),
-            None => format!("{} AS {name}", cast.null()),
-        }
-    });
-    let nulls: Vec<String> = nulls.collect();
-    let own = |name: &str, null: &str| {
-        let expr = extra
-            .iter()
-            .find(|(n, _)| *n == name)
-            .map_or(null, |(_, e)| e);
-        format!("{expr} AS {name}")
-    };
-    format!(
-        "'{part}'::text AS part, {}, {}, NULL::text AS stuck, NULL::float8 AS since, {}, {}",
-        own("rule", "NULL::text"),
-        nulls.join(", "),
-        own("n", "NULL::int8"),
-        own("over", "NULL::int8")
-    )
+/// All parts of the statement have the columns of a stuck task; those not given are NULL.
+fn padded(part: &str, given: &[(&str, &str)]) -> String {
+    let find = |name: &str| given.iter().find(|(n, _)| *n == name).map(|(_, e)| *e);
+    let mut out = vec![format!(
+        "'{part}'::text AS part, {} AS rule",
+        find("rule").unwrap_or("NULL::text")
+    )];
+    for (name, cast) in listed() {
+        out.push(format!("{} AS {name}", find(name).unwrap_or(cast.null())));
+    }
+    out.push("NULL::text AS stuck, NULL::float8 AS since".into());
+    for name in ["n", "over", "of"] {
+        out.push(format!("{} AS {name}", find(name).unwrap_or("NULL::int8")));
+    }
+    out.join(", ")
 }
 
-fn bodies(instance: &Instance, branch: &Branch) -> Result<Vec<String>, Fault> {
+/// The running tasks of a source, each read once: `jt_run`.
+fn running(instance: &Instance, live: &Live, branch: &Branch) -> Result<String, Fault> {
+    let c = |name: &str| col(instance, live, name, branch);
+    let claims =
+        instance.profile.clock == Clock::Worker && instance.profile.row.contains_key("worker");
+    let (id, attempt) = match claims {
+        true => (c("id")?, c("attempt")?),
+        false => ("NULL::text".into(), "NULL::int8".into()),
+    };
+    Ok(format!(
+        "SELECT {id} AS id, {attempt} AS attempt, {} AS queue, {} AS kind, {} AS state, {} AS worker, {} AS version, {} AS lease, \
+           {} AS beat, {} AS started, {} AS claimed {} LIMIT {RUNNING}",
+        c("queue")?,
+        c("kind")?,
+        c("state")?,
+        c("worker")?,
+        c("worker_version")?,
+        c("lease_until")?,
+        c("heartbeat_at")?,
+        c("started_at")?,
+        c("claimed_at")?,
+        instance.live_from(live, false, branch)?,
+    ))
+}
+
+fn stuck(instance: &Instance, branch: &Branch) -> Result<Vec<String>, Fault> {
     let p = &instance.profile;
     let mut out = Vec::new();
     for rule in &p.stuck {
@@ -99,96 +119,95 @@ fn bodies(instance: &Instance, branch: &Branch) -> Result<Vec<String>, Fault> {
             None => "NULL::float8".into(),
         };
         out.push(format!(
-            "SELECT 'stuck'::text AS part, {}::text AS rule, h.*, NULL::int8 AS n, NULL::int8 AS over FROM (SELECT {}, {since} AS since \
-             {} AND ({}){} LIMIT {STUCK}) h",
+            "SELECT 'stuck'::text AS part, {}::text AS rule, h.*, NULL::int8 AS n, NULL::int8 AS over, NULL::int8 AS of \
+             FROM (SELECT {}, {since} AS since {} AND ({}){} LIMIT {STUCK}) h",
             crate::queue::template::literal(&rule.name),
-            selected(instance, &live.row, Some(live), branch)?,
+            selected(instance, &live.row, Some(live), false, branch)?,
             instance.live_from(live, false, branch)?,
             instance.fill(rule.r#where.get_ref(), branch)?,
             instance.order(&rule.order, branch)?,
         ));
     }
-    for live in p
-        .live
-        .iter()
-        .filter(|l| l.states.contains(&crate::probe::State::Running))
-    {
-        let c = |name: &str| col(instance, live, name, branch);
-        let mut rows = format!(
-            "SELECT {} AS queue, {} AS kind, {} AS state, {} AS worker, {} AS version, {} AS lease, {} AS beat, {} AS started {} LIMIT {RUNNING}",
-            c("queue")?,
-            c("kind")?,
-            c("state")?,
-            c("worker")?,
-            c("worker_version")?,
-            c("lease_until")?,
-            c("heartbeat_at")?,
-            format_args!("coalesce({}, {})", c("started_at")?, c("claimed_at")?),
-            instance.live_from(live, false, branch)?,
-        );
-        rows = format!("(SELECT * FROM ({rows}) y WHERE y.state = 'running') x");
-        let shown = padded(
-            "worker",
-            &[
-                ("worker", "x.worker"),
-                ("worker_version", "max(x.version)"),
-                ("lease_until", "min(x.lease)"),
-                ("heartbeat_at", "max(x.beat)"),
-                ("n", "count(*)::int8"),
-            ],
-        );
-        if p.row.contains_key("worker") || live.row.contains_key("worker") {
-            out.push(format!(
-                "SELECT {shown} FROM {rows} WHERE x.worker IS NOT NULL GROUP BY x.worker ORDER BY count(*) DESC LIMIT 1000"
-            ));
-        }
-        let shown = padded(
-            "over",
-            &[
-                ("queue", "x.queue"),
-                ("n", "count(*)::int8"),
-                (
-                    "over",
-                    "(count(*) FILTER (WHERE extract(epoch FROM now())::float8 - x.started > u.p95))::int8",
-                ),
-            ],
-        );
-        out.push(format!(
-            "SELECT {shown} FROM {rows} JOIN unnest(:queues::text[], :kinds::text[], :usual::float8[]) AS u(queue, kind, p95) \
-             ON u.queue = x.queue AND u.kind = x.kind \
-             WHERE x.lease IS NULL OR x.lease > extract(epoch FROM now())::float8 GROUP BY x.queue"
-        ));
-        if p.clock == Clock::Worker && p.row.contains_key("worker") {
-            let shown = padded(
-                "claim",
-                &[
-                    ("id", "y.id"),
-                    ("queue", "y.queue"),
-                    ("worker", "y.worker"),
-                    ("attempt", "y.attempt"),
-                    ("claimed_at", "y.claimed"),
-                ],
-            );
-            out.push(format!(
-                "SELECT {shown} FROM (SELECT {} AS id, {} AS queue, {} AS worker, {} AS attempt, {} AS claimed {} LIMIT 2000) y \
-                 WHERE y.worker IS NOT NULL AND y.claimed IS NOT NULL",
-                c("id")?,
-                c("queue")?,
-                c("worker")?,
-                c("attempt")?,
-                c("claimed_at")?,
-                instance.live_from(live, false, branch)?,
-            ));
-        }
-    }
     Ok(out)
 }
 
-/// Looks at the running tasks; `usual` are queue, kind and usual seconds.
+/// The statement for some branches.
+fn statement(
+    instance: &Instance,
+    branches: &[Branch],
+    whole: bool,
+) -> Result<Option<String>, Fault> {
+    let p = &instance.profile;
+    if !whole {
+        return instance.union(&[], branches, |_, branch| stuck(instance, branch));
+    }
+    let mut rows = Vec::new();
+    for branch in branches {
+        for live in p.live.iter().filter(|l| l.holds(State::Running)) {
+            rows.push(format!("({})", running(instance, live, branch)?));
+        }
+    }
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    let run = format!(
+        "jt_run AS MATERIALIZED (SELECT y.*, (y.lease IS NULL OR y.lease > extract(epoch FROM now())::float8) AS lasts \
+           FROM ({}) y WHERE y.state = 'running')",
+        rows.join(" UNION ALL ")
+    );
+    let worker = padded(
+        "worker",
+        &[
+            ("worker", "x.worker"),
+            ("worker_version", "max(x.version)"),
+            ("lease_until", "min(x.lease)"),
+            ("heartbeat_at", "max(x.beat)"),
+            ("n", "count(*)::int8"),
+        ],
+    );
+    let kind = padded(
+        "kind",
+        &[
+            ("queue", "x.queue"),
+            ("kind", "x.kind"),
+            ("claimed_at", "max(x.claimed)"),
+            ("n", "count(*)::int8"),
+            (
+                "over",
+                "(count(*) FILTER (WHERE x.lasts AND extract(epoch FROM now())::float8 - coalesce(x.started, x.claimed) > u.p95))::int8",
+            ),
+            ("of", "(count(u.p95) FILTER (WHERE x.lasts))::int8"),
+        ],
+    );
+    let claim = padded(
+        "claim",
+        &[
+            ("id", "x.id"),
+            ("queue", "x.queue"),
+            ("worker", "x.worker"),
+            ("attempt", "x.attempt"),
+            ("claimed_at", "x.claimed"),
+        ],
+    );
+    let whole = format!(
+        "(SELECT {worker} FROM jt_run x WHERE x.worker IS NOT NULL GROUP BY x.worker ORDER BY count(*) DESC LIMIT 1000) \
+         UNION ALL (SELECT {kind} FROM jt_run x LEFT JOIN unnest(:queues::text[], :kinds::text[], :usual::float8[]) AS u(queue, kind, p95) \
+           ON u.queue = x.queue AND u.kind = coalesce(x.kind, '') GROUP BY x.queue, x.kind LIMIT 2000) \
+         UNION ALL (SELECT {claim} FROM jt_run x WHERE x.id IS NOT NULL AND x.worker IS NOT NULL AND x.claimed IS NOT NULL LIMIT 2000)"
+    );
+    let stuck = instance.union(&[&run], branches, |_, branch| stuck(instance, branch))?;
+    Ok(Some(match stuck {
+        Some(stuck) => format!("{stuck} UNION ALL {whole}"),
+        None => format!("{}{whole}", instance.with(&run)?),
+    }))
+}
+
+/// Looks at the running tasks; `usual` are queue, kind and usual seconds. Only at the stuck ones unless `whole`.
 pub async fn look(
     session: &Session,
     instance: &Instance,
     usual: &[(String, String, f64)],
+    whole: bool,
     keys: &[String],
     now: ServerTime,
 ) -> Result<Look, Fault> {
@@ -209,7 +228,7 @@ pub async fn look(
         ),
     ]));
     for chunk in instance.branches.chunks(BRANCHES).take(8) {
-        let Some(sql) = instance.union(&[], chunk, |_, branch| bodies(instance, branch))? else {
+        let Some(sql) = statement(instance, chunk, whole)? else {
             continue;
         };
         for row in run(session, &sql, &values)
@@ -247,10 +266,13 @@ pub async fn look(
                     );
                     held.heartbeat = later(held.heartbeat, row.time("heartbeat_at")?);
                 }
-                "over" => {
-                    let over = look.over.entry(row.word("queue")?).or_default();
-                    over.of += n;
-                    over.over += row.count("over")?;
+                "kind" => {
+                    let key = (row.word("queue")?, row.word("kind")?);
+                    let kind = look.kinds.entry(key).or_default();
+                    kind.running += n;
+                    kind.over += row.count("over")?;
+                    kind.of += row.count("of")?;
+                    kind.claimed = later(kind.claimed, row.time("claimed_at")?);
                 }
                 _ => {
                     if let Some(at) = row.time("claimed_at")? {

@@ -1,7 +1,6 @@
 //! The statement behind a queue's depth, and its decoding. Every queue and every source of live tasks is counted up to
 //! a bound of its own, so that one huge queue neither costs more than that nor hides the others.
 
-use super::Kind;
 use crate::connect::{Cells, Fault, Session};
 use crate::probe::{Bound, Count, ServerTime, State};
 use crate::queue::columns::Cast;
@@ -14,11 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Counting stops here: "10,001+".
 pub const BOUND: i64 = 10_001;
 /// Rows in claim order whose locks are looked at, over all queues.
-const HEADS: usize = 1000;
+const HEADS: usize = 300;
 /// Tables or queues read in one statement.
 pub const BRANCHES: usize = 32;
-/// Kinds are counted at each fifth poll.
-const KINDS_EVERY: u64 = 5;
 
 /// A live task whose row an open transaction has locked or changed.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,13 +45,11 @@ pub struct One {
     pub paused: bool,
     /// When the oldest unlocked ready task became due.
     pub oldest: Option<ServerTime>,
-    /// Newest claim among running tasks.
-    pub claimed: Option<ServerTime>,
     /// Retryable tasks whose time has come.
     pub overdue: u64,
     /// Row locks seen.
     pub locked: Vec<Locked>,
-    /// By kind: ready, running, oldest ready, newest claim.
+    /// Ready tasks by kind.
     pub kinds: BTreeMap<String, OneKind>,
     /// When the oldest unlocked one of the first ready tasks became due, where some are locked.
     free: Option<ServerTime>,
@@ -65,12 +60,8 @@ pub struct One {
 pub struct OneKind {
     /// Ready.
     pub ready: u64,
-    /// Running.
-    pub running: u64,
     /// When the oldest ready one became due.
     pub oldest: Option<ServerTime>,
-    /// Newest claim among running ones.
-    pub claimed: Option<ServerTime>,
 }
 
 /// The depth of every queue of one instance, kept between polls.
@@ -78,7 +69,6 @@ pub struct OneKind {
 pub struct Depth {
     /// By queue.
     pub queues: BTreeMap<String, One>,
-    polls: u64,
     cursor: usize,
 }
 
@@ -92,7 +82,6 @@ const CELLS: &[(&str, &str)] = &[
     ("due", "int8"),
     ("read", "int8"),
     ("oldest", "float8"),
-    ("claimed", "float8"),
     ("locks", "text"),
     ("lim", "int8"),
     ("paused", "bool"),
@@ -118,47 +107,38 @@ fn col(instance: &Instance, live: &Live, name: &str, branch: &Branch) -> Result<
     instance.column(&live.row, name, cast, true, branch)
 }
 
-fn counts(
-    instance: &Instance,
-    live: &Live,
-    q: &str,
-    by: &str,
-    branch: &Branch,
-) -> Result<String, Fault> {
+/// Counts of one source within each queue, by state, native name and (of ready tasks) kind. Asks for no more columns
+/// than it needs, so that an index can answer alone.
+fn counts(instance: &Instance, live: &Live, q: &str, branch: &Branch) -> Result<String, Fault> {
     let c = |name: &str| col(instance, live, name, branch);
-    let any = |states: &[State]| live.states.iter().any(|s| states.contains(s));
-    let eligible = match any(&[State::Ready, State::Retryable]) {
+    let eligible = match live.holds(State::Ready) || live.holds(State::Retryable) {
         true => c("eligible_at")?,
         false => "NULL::float8".into(),
     };
-    let claimed = match any(&[State::Running]) {
-        true => c("claimed_at")?,
-        false => "NULL::float8".into(),
+    let kind = match live.holds(State::Ready) && live.kinds {
+        true => c("kind")?,
+        false => "NULL::text".into(),
     };
-    let label = match by {
-        "kind" => c("kind")?,
-        _ => c("native_state")?,
-    };
-    let part = if by == "kind" { "'kind'" } else { "'count'" };
     let shown = cells(&[
-        ("part", part),
+        ("part", "'count'"),
         ("queue", "coalesce(q.queue::text, g.queue)"),
         ("state", "g.state"),
-        (by, "g.label"),
+        ("native", "g.native"),
+        ("kind", "g.kind"),
         ("n", "g.n"),
         ("due", "g.due"),
         ("read", "g.read"),
         ("oldest", "g.oldest"),
-        ("claimed", "g.claimed"),
     ]);
     Ok(format!(
-        "SELECT {shown} FROM {q} CROSS JOIN LATERAL (SELECT x.queue, x.state, x.label, count(*) AS n, \
+        "SELECT {shown} FROM {q} CROSS JOIN LATERAL (SELECT x.queue, x.state, x.native, x.kind, count(*) AS n, \
            count(*) FILTER (WHERE x.eligible <= extract(epoch FROM now())::float8) AS due, sum(count(*)) OVER () AS read, \
-           min(x.eligible) FILTER (WHERE x.eligible > '-infinity') AS oldest, max(x.claimed) AS claimed \
-         FROM (SELECT {} AS queue, {} AS state, {label} AS label, {eligible} AS eligible, {claimed} AS claimed {} LIMIT :bound) x \
-         GROUP BY 1, 2, 3) g",
+           min(x.eligible) FILTER (WHERE x.eligible > '-infinity') AS oldest \
+         FROM (SELECT {} AS queue, {} AS state, {} AS native, {kind} AS kind, {eligible} AS eligible {} LIMIT :bound) x \
+         GROUP BY 1, 2, 3, 4) g",
         c("queue")?,
         c("state")?,
+        c("native_state")?,
         instance.live_from(live, true, branch)?,
     ))
 }
@@ -200,11 +180,7 @@ fn heads(
     ))
 }
 
-fn statement(
-    instance: &Instance,
-    branches: &[Branch],
-    kinds: bool,
-) -> Result<Option<String>, Fault> {
+fn statement(instance: &Instance, branches: &[Branch]) -> Result<Option<String>, Fault> {
     instance.union(&[HELD], branches, |q, branch| {
         let mut bodies = Vec::new();
         if let Some(queues) = &instance.profile.queues {
@@ -223,16 +199,9 @@ fn statement(
             bodies.push(format!("SELECT {shown} FROM {q}"));
         }
         for live in &instance.profile.live {
-            bodies.push(counts(instance, live, q, "native", branch)?);
+            bodies.push(counts(instance, live, q, branch)?);
             if let Some(lock) = &live.lock {
                 bodies.push(heads(instance, live, lock, q, branch)?);
-            }
-            let matters = live
-                .states
-                .iter()
-                .any(|s| matches!(s, State::Ready | State::Running));
-            if kinds && matters && instance.profile.row.contains_key("kind") {
-                bodies.push(counts(instance, live, q, "kind", branch)?);
             }
         }
         Ok(bodies)
@@ -252,13 +221,11 @@ impl Depth {
             .take(all.len().min(BRANCHES))
             .cloned()
             .collect();
-        // with many branches each is read rarely: then with its kinds
-        let kinds = many || self.polls.is_multiple_of(KINDS_EVERY);
-        let Some(sql) = statement(instance, &chosen, kinds)? else {
+        let Some(sql) = statement(instance, &chosen)? else {
             self.queues.clear();
             return Ok(());
         };
-        let head = (HEADS / self.queues.len().max(1)).clamp(20, 200) as i64;
+        let head = (HEADS / self.queues.len().max(1)).clamp(20, 100) as i64;
         let mut values = instance.values.clone();
         values.insert("bound".into(), Value::Int(BOUND));
         values.insert("head".into(), Value::Int(head));
@@ -276,13 +243,6 @@ impl Depth {
                 lock.queue.clone_from(name);
             }
         }
-        if !kinds {
-            for (name, one) in &mut fresh {
-                if let Some(old) = self.queues.remove(name) {
-                    one.kinds = old.kinds;
-                }
-            }
-        }
         if many {
             let gone: BTreeSet<&String> = all.iter().filter_map(|b| b.get("q")).collect();
             self.queues.retain(|name, _| gone.contains(name));
@@ -291,7 +251,6 @@ impl Depth {
             self.queues = fresh;
         }
         self.cursor = from + chosen.len();
-        self.polls += 1;
         Ok(())
     }
 }
@@ -300,7 +259,6 @@ fn take(one: &mut One, row: &tokio_postgres::Row) -> Result<(), Fault> {
     let n = row.count("n")?;
     let state = State::parse(&row.word("state")?);
     let oldest = row.time("oldest")?;
-    let claimed = row.time("claimed")?;
     match row.word("part")?.as_str() {
         "queue" => {
             one.limit = row.int("lim")?.and_then(|n| u32::try_from(n).ok());
@@ -314,24 +272,16 @@ fn take(one: &mut One, row: &tokio_postgres::Row) -> Result<(), Fault> {
                 count.bound = Bound::AtLeast;
             }
             match state {
-                State::Ready => one.oldest = earlier(one.oldest, oldest),
-                State::Retryable => one.overdue += row.count("due")?,
-                State::Running => one.claimed = later(one.claimed, claimed),
-                State::Other => *one.natives.entry(row.word("native")?).or_default() += n,
-                _ => {}
-            }
-        }
-        "kind" => {
-            let kind = one.kinds.entry(row.word("kind")?).or_default();
-            match state {
                 State::Ready => {
-                    kind.ready += n;
-                    kind.oldest = earlier(kind.oldest, oldest);
+                    one.oldest = earlier(one.oldest, oldest);
+                    if let Some(kind) = row.text("kind")? {
+                        let kind = one.kinds.entry(kind).or_default();
+                        kind.ready += n;
+                        kind.oldest = earlier(kind.oldest, oldest);
+                    }
                 }
-                State::Running => {
-                    kind.running += n;
-                    kind.claimed = later(kind.claimed, claimed);
-                }
+                State::Retryable => one.overdue += row.count("due")?,
+                State::Other => *one.natives.entry(row.word("native")?).or_default() += n,
                 _ => {}
             }
         }
@@ -389,30 +339,5 @@ pub fn later(a: Option<ServerTime>, b: Option<ServerTime>) -> Option<ServerTime>
     match (a, b) {
         (Some(a), Some(b)) => Some(if b > a { b } else { a }),
         (a, b) => a.or(b),
-    }
-}
-
-impl One {
-    /// Kinds for the snapshot: largest first, at most 20.
-    pub fn kinds(
-        &self,
-        now: ServerTime,
-        claimed: impl Fn(&str) -> Option<ServerTime>,
-    ) -> Vec<Kind> {
-        let age = |t: Option<ServerTime>| t.and_then(|t| now.since(t)).map(|s| s.max(0.0));
-        let mut kinds: Vec<Kind> = self
-            .kinds
-            .iter()
-            .map(|(name, k)| Kind {
-                kind: name.clone(),
-                ready: k.ready as u32,
-                running: k.running as u32,
-                oldest_ready_s: age(k.oldest),
-                last_claim_s: age(later(k.claimed, claimed(name))).filter(|s| *s <= 3600.0),
-            })
-            .collect();
-        kinds.sort_by_key(|k| std::cmp::Reverse(k.ready + k.running));
-        kinds.truncate(20);
-        kinds
     }
 }

@@ -30,7 +30,7 @@ pub async fn detail(
     let branch = instance.branch_of(&key.queue).ok_or_else(gone)?;
     let p = &instance.profile;
     let source = instance.source(&p.by_id, branch).map_err(Fault::own)?;
-    let mut list = selected(instance, &source.row, None, branch)?;
+    let mut list = selected(instance, &source.row, None, true, branch)?;
     for name in LONG {
         let own = source.row.get(name).or_else(|| p.row.get(name));
         let (cut, size) = match own {

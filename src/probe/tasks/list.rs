@@ -1,20 +1,22 @@
-//! The tasks most in need of attention (stuck, locked, running longest, to be retried, failed lately, waiting longest),
-//! and tasks by state and queue for `jobtop tasks`. Every part is bounded and uses the source's own order, so that an
-//! index serves it.
+//! The tasks most in need of attention: stuck, locked, running longest, to be retried, failed lately, waiting longest.
+//! Every part is bounded and uses the source's own order, so that an index serves it.
 
 use super::Task;
-use super::row::{read, selected};
+use super::row::{finished, read, selected};
 use crate::connect::{Cells, Fault, Session};
 use crate::probe::queues::depth::{BRANCHES, Depth};
 use crate::probe::{ServerTime, State};
+use crate::queue::columns::Cast;
 use crate::queue::instance::param_as;
-use crate::queue::profile::Live;
+use crate::queue::profile::{Live, Source, Sql};
 use crate::queue::statement::{Value, Values, run};
 use crate::queue::{Branch, Instance};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Rows at most in the list.
-pub const LIST: usize = 200;
+pub const LIST: usize = 100;
+/// Rows of a source that holds several states that are looked at for one of them.
+const SCAN: i64 = 200;
 /// Failed tasks count as lately for an hour.
 const LATELY: f64 = 3600.0;
 
@@ -39,134 +41,157 @@ impl Class {
     ];
 }
 
-/// One part of the list: rows of a live source.
-fn part(
-    instance: &Instance,
-    live: &Live,
-    class: Class,
-    only: Option<&str>,
-    order: &Option<crate::queue::profile::Sql>,
-    q: Option<&str>,
-    branch: &Branch,
-) -> Result<String, Fault> {
-    let row = selected(instance, &live.row, Some(live), branch)?;
-    let from = instance.live_from(live, q.is_some(), branch)?;
-    let only = only.map(|o| format!(" AND ({o})")).unwrap_or_default();
-    let order = instance.order(order, branch)?;
-    let n = class as u8;
-    Ok(match q {
-        Some(q) => format!(
-            "SELECT {n}::int8 AS class, h.* FROM {q} CROSS JOIN LATERAL (SELECT {row} {from}{only}{order} LIMIT :each) h"
-        ),
-        None => format!("SELECT {n}::int8 AS class, {row} {from}{only}{order} LIMIT :limit"),
-    })
+/// The statement behind the list, for one branch.
+struct Parts<'a> {
+    instance: &'a Instance,
+    branch: &'a Branch,
+    /// The queues of the branch, as a FROM item.
+    q: &'a str,
+    /// With what each task has spent.
+    priced: bool,
 }
 
-/// A column of a live source, uncast, for conditions.
-fn native(
-    instance: &Instance,
-    live: &Live,
-    name: &str,
-    branch: &Branch,
-) -> Result<Option<String>, Fault> {
-    let sql = live
-        .row
-        .get(name)
-        .or_else(|| instance.profile.row.get(name));
-    sql.map(|s| instance.fill(s.get_ref(), branch)).transpose()
-}
+impl Parts<'_> {
+    /// Rows of a live source, in its order or in a rule's.
+    fn rows(
+        &self,
+        live: &Live,
+        class: Class,
+        only: Option<&str>,
+        order: &Option<Sql>,
+        per_queue: bool,
+    ) -> Result<String, Fault> {
+        let row = selected(
+            self.instance,
+            &live.row,
+            Some(live),
+            self.priced,
+            self.branch,
+        )?;
+        let from = self.instance.live_from(live, per_queue, self.branch)?;
+        let only = only.map(|o| format!(" AND ({o})")).unwrap_or_default();
+        let order = self.instance.order(order, self.branch)?;
+        let n = class as u8;
+        Ok(match per_queue {
+            true => format!(
+                "SELECT {n}::int8 AS class, h.* FROM {} CROSS JOIN LATERAL (SELECT {row} {from}{only}{order} LIMIT :each) h",
+                self.q
+            ),
+            false => format!("SELECT {n}::int8 AS class, {row} {from}{only}{order} LIMIT :limit"),
+        })
+    }
 
-fn bodies(
-    instance: &Instance,
-    q: &str,
-    locked: bool,
-    branch: &Branch,
-) -> Result<Vec<String>, Fault> {
-    let p = &instance.profile;
-    let mut out = Vec::new();
-    for rule in &p.stuck {
-        if let Some(live) = p.live.iter().find(|l| l.name == rule.live) {
-            let only = instance.fill(rule.r#where.get_ref(), branch)?;
-            out.push(part(
-                instance,
-                live,
-                Class::Stuck,
-                Some(&only),
-                &rule.order,
-                None,
-                branch,
-            )?);
-        }
+    /// Whole rows of the ids in `jt_w`, a FROM item.
+    fn whole(&self, class: Class, ids: &str, by_id: &Source) -> Result<String, Fault> {
+        Ok(format!(
+            "SELECT {}::int8 AS class, h.* FROM {ids} CROSS JOIN LATERAL (SELECT {} {} LIMIT 1) h",
+            class as u8,
+            selected(self.instance, &by_id.row, None, self.priced, self.branch)?,
+            param_as(&self.instance.from(by_id, self.branch)?, "id", "jt_w.id"),
+        ))
     }
-    if locked && let Ok(source) = instance.source(&p.by_id, branch) {
-        let row = selected(instance, &source.row, None, branch)?;
-        let from = param_as(&instance.from(source, branch)?, "id", "jt_w.id");
-        out.push(format!(
-            "SELECT {}::int8 AS class, h.* FROM unnest(:locked) AS jt_w(id) CROSS JOIN LATERAL (SELECT {row} {from} LIMIT 1) h",
-            Class::Locked as u8
-        ));
+
+    /// Rows in one of a source's several states: looks at the first few in its order, then takes those whole.
+    fn picked(&self, live: &Live, class: Class, state: State) -> Result<String, Fault> {
+        let per_queue = !live.spans;
+        let Ok(by_id) = self
+            .instance
+            .source(&self.instance.profile.by_id, self.branch)
+        else {
+            let own = live
+                .row
+                .get("state")
+                .or_else(|| self.instance.profile.row.get("state"));
+            let expr = own
+                .map(|s| self.instance.fill(s.get_ref(), self.branch))
+                .transpose()?;
+            let only = expr.map(|expr| format!("({expr}) = '{state}'"));
+            return self.rows(live, class, only.as_deref(), &live.order, per_queue);
+        };
+        let c = |name: &str| {
+            self.instance
+                .column(&live.row, name, Cast::Text(200), true, self.branch)
+        };
+        let keys = format!(
+            "SELECT {} AS id, {} AS state {}{} LIMIT :scan",
+            c("id")?,
+            c("state")?,
+            self.instance.live_from(live, per_queue, self.branch)?,
+            self.instance.order(&live.order, self.branch)?
+        );
+        let keys =
+            format!("(SELECT k.id FROM ({keys}) k WHERE k.state = '{state}' LIMIT :each) jt_w");
+        let ids = match per_queue {
+            true => format!("{} CROSS JOIN LATERAL {keys}", self.q),
+            false => keys,
+        };
+        self.whole(class, &ids, by_id)
     }
-    for live in &p.live {
-        let only =
-            |state: State| match (live.states.len(), native(instance, live, "state", branch)?) {
-                (1, _) | (_, None) => Ok::<_, Fault>(None),
-                (_, Some(expr)) => Ok(Some(format!("({expr}) = '{state}'"))),
-            };
-        for (state, class) in [
-            (State::Running, Class::Running),
-            (State::Retryable, Class::Retryable),
-            (State::Ready, Class::Ready),
-        ] {
-            if live.states.contains(&state) {
-                let q = (!live.spans).then_some(q);
-                out.push(part(
-                    instance,
-                    live,
-                    class,
-                    only(state)?.as_deref(),
-                    &live.order,
-                    q,
-                    branch,
-                )?);
+
+    /// Tasks that gave up lately.
+    fn failed(&self) -> Result<Option<String>, Fault> {
+        let p = &self.instance.profile;
+        let (source, only) = match self.instance.source(&p.failed, self.branch) {
+            Ok(source) => (source, String::new()),
+            Err(_) => {
+                let Ok(source) = self.instance.source(&p.finished, self.branch) else {
+                    return Ok(None);
+                };
+                let Some(state) = source.row.get("state").or_else(|| p.row.get("state")) else {
+                    return Ok(None);
+                };
+                let state = self.instance.fill(state.get_ref(), self.branch)?;
+                (source, format!(" AND ({state}) = 'failed'"))
+            }
+        };
+        Ok(Some(format!(
+            "SELECT {}::int8 AS class, {} {}{only}{} LIMIT :limit",
+            Class::Failed as u8,
+            finished(self.instance, &source.row, self.priced, self.branch)?,
+            self.instance.from(source, self.branch)?,
+            self.instance.order(&source.order, self.branch)?
+        )))
+    }
+
+    fn all(&self, locked: bool) -> Result<Vec<String>, Fault> {
+        let p = &self.instance.profile;
+        let mut out = Vec::new();
+        for rule in &p.stuck {
+            if let Some(live) = p.live.iter().find(|l| l.name == rule.live) {
+                let only = self.instance.fill(rule.r#where.get_ref(), self.branch)?;
+                out.push(self.rows(live, Class::Stuck, Some(&only), &rule.order, false)?);
             }
         }
+        if locked && let Ok(by_id) = self.instance.source(&p.by_id, self.branch) {
+            out.push(self.whole(Class::Locked, "unnest(:locked) AS jt_w(id)", by_id)?);
+        }
+        for live in &p.live {
+            for (state, class) in [
+                (State::Running, Class::Running),
+                (State::Retryable, Class::Retryable),
+                (State::Ready, Class::Ready),
+            ] {
+                // a few ready ones among others are as urgent as those others are
+                let mostly = state != State::Ready || live.states.first() == Some(&state);
+                if live.holds(state) && mostly {
+                    out.push(match live.states.len() {
+                        1 => self.rows(live, class, None, &live.order, !live.spans)?,
+                        _ => self.picked(live, class, state)?,
+                    });
+                }
+            }
+        }
+        out.extend(self.failed()?);
+        Ok(out)
     }
-    let failed = instance.source(&p.failed, branch).ok().map(|s| (s, None));
-    let finished = || {
-        let source = instance.source(&p.finished, branch).ok()?;
-        let expr = source.row.get("state").or_else(|| p.row.get("state"))?;
-        Some((source, instance.fill(expr.get_ref(), branch).ok()))
-    };
-    if let Some((source, state)) = failed.or_else(finished) {
-        let row = selected_final(instance, &source.row, branch)?;
-        let only = state
-            .map(|s| format!(" AND ({s}) = 'failed'"))
-            .unwrap_or_default();
-        out.push(format!(
-            "SELECT {}::int8 AS class, {row} {}{only}{} LIMIT :limit",
-            Class::Failed as u8,
-            instance.from(source, branch)?,
-            instance.order(&source.order, branch)?
-        ));
-    }
-    Ok(out)
 }
 
-/// As [`selected`], for rows that are finished and so cannot be stuck.
-fn selected_final(
-    instance: &Instance,
-    own: &BTreeMap<String, crate::queue::profile::Sql>,
-    branch: &Branch,
-) -> Result<String, Fault> {
-    let list = instance.columns(own, crate::queue::columns::listed(), true, branch)?;
-    Ok(format!("{list}, NULL::text AS stuck"))
-}
-
-/// The tasks of one instance that most need attention, most urgent first.
+/// The tasks of one instance that most need attention, most urgent first; with their spend only if `priced`.
 pub async fn poll(
     session: &Session,
     instance: &Instance,
     depth: &Depth,
+    priced: bool,
     keys: &[String],
     now: ServerTime,
 ) -> Result<Vec<Task>, Fault> {
@@ -191,7 +216,13 @@ pub async fn poll(
         .map(|l| ((l.queue.as_str(), l.task.as_str()), l.pid))
         .collect();
     let Some(sql) = instance.union(&[], &branches, |q, branch| {
-        bodies(instance, q, !pids.is_empty(), branch)
+        let parts = Parts {
+            instance,
+            branch,
+            q,
+            priced,
+        };
+        parts.all(!pids.is_empty())
     })?
     else {
         return Ok(Vec::new());
@@ -207,6 +238,7 @@ pub async fn poll(
     values.extend(Values::from([
         ("limit".into(), Value::Int(limit)),
         ("each".into(), Value::Int((limit / queues as i64).max(3))),
+        ("scan".into(), Value::Int((SCAN / queues as i64).max(20))),
         ("locked".into(), Value::Texts(locked)),
         ("since".into(), Value::Time(now.epoch() - LATELY)),
     ]));
@@ -239,99 +271,4 @@ fn urgent_first(mut classed: Vec<(Class, Task)>) -> Vec<Task> {
     classed.retain(|(_, t)| seen.insert(t.key.clone()));
     classed.truncate(LIST);
     classed.into_iter().map(|(_, t)| t).collect()
-}
-
-/// What `jobtop tasks` asks for.
-#[derive(Clone, Debug, Default)]
-pub struct Filter {
-    /// Only this state.
-    pub state: Option<State>,
-    /// Only this queue.
-    pub queue: Option<String>,
-    /// At most so many tasks.
-    pub limit: u32,
-}
-
-/// Tasks by state and queue: live ones in their sources' order, then those finished within a day, newest first (failed
-/// ones however old, where an index serves them).
-pub async fn query(
-    session: &Session,
-    instance: &Instance,
-    filter: &Filter,
-    keys: &[String],
-    now: ServerTime,
-) -> Result<Vec<Task>, Fault> {
-    let served = !instance.profile.failed.is_empty() && filter.state == Some(State::Failed);
-    let since = if served { 0.0 } else { now.epoch() - 86_400.0 };
-    let mut values = instance.values.clone();
-    values.extend(Values::from([
-        ("limit".into(), Value::Int(i64::from(filter.limit))),
-        ("since".into(), Value::Time(since)),
-        ("queue".into(), Value::Text(filter.queue.clone())),
-        (
-            "state".into(),
-            Value::Text(filter.state.map(|s| s.name().to_string())),
-        ),
-    ]));
-    let wanted = |states: &[State]| filter.state.is_none_or(|s| states.contains(&s));
-    let chosen = |b: &&Branch| match (&filter.queue, b.get("q")) {
-        (Some(queue), Some(q)) => queue == q,
-        _ => true,
-    };
-    let branches: Vec<Branch> = instance.branches.iter().filter(chosen).cloned().collect();
-    let mut tasks = Vec::new();
-    for chunk in branches.chunks(BRANCHES) {
-        let sql = instance.union(&[], chunk, |q, branch| {
-            let p = &instance.profile;
-            let fill = |name: &str, own: &BTreeMap<String, crate::queue::profile::Sql>| {
-                let sql = own.get(name).or_else(|| p.row.get(name));
-                sql.map_or(Ok("NULL".into()), |s| instance.fill(s.get_ref(), branch))
-            };
-            let only = |own: &BTreeMap<String, crate::queue::profile::Sql>| {
-                let mut cond = String::new();
-                if filter.state.is_some() {
-                    cond += &format!(" AND ({})::text = :state", fill("state", own)?);
-                }
-                if filter.queue.is_some() {
-                    cond += &format!(" AND ({})::text = :queue", fill("queue", own)?);
-                }
-                Ok::<_, Fault>(cond)
-            };
-            let mut bodies = Vec::new();
-            for live in p.live.iter().filter(|l| wanted(&l.states)) {
-                let row = selected(instance, &live.row, Some(live), branch)?;
-                let from = instance.live_from(live, true, branch)?;
-                let order = instance.order(&live.order, branch)?;
-                bodies.push(format!(
-                    "SELECT h.* FROM {q} CROSS JOIN LATERAL (SELECT {row} {from}{}{order} LIMIT :limit) h LIMIT :limit",
-                    only(&live.row)?
-                ));
-            }
-            let failed = instance.source(&p.failed, branch).ok();
-            let failed = failed.filter(|_| filter.state == Some(State::Failed));
-            if wanted(&[State::Succeeded, State::Failed, State::Cancelled, State::Other])
-                && let Some(source) = failed.or(instance.source(&p.finished, branch).ok())
-            {
-                bodies.push(format!(
-                    "SELECT {} {}{}{} LIMIT :limit",
-                    selected_final(instance, &source.row, branch)?,
-                    instance.from(source, branch)?,
-                    only(&source.row)?,
-                    instance.order(&source.order, branch)?
-                ));
-            }
-            Ok(bodies)
-        })?;
-        let Some(sql) = sql else { continue };
-        for row in run(session, &sql, &values)
-            .await
-            .map_err(|f| instance.blame(f))?
-        {
-            tasks.push(read(&row, instance, keys, now)?);
-        }
-    }
-    let mut seen = BTreeSet::new();
-    tasks.retain(|t| seen.insert(t.key.clone()));
-    tasks.truncate(filter.limit as usize);
-    Ok(tasks)
 }

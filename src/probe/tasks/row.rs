@@ -10,18 +10,48 @@ use crate::queue::{Branch, Instance, columns};
 use std::collections::BTreeMap;
 use tokio_postgres::Row;
 
-/// Columns of a listed task: the neutral ones and `stuck`, the name of the rule that calls it so.
+/// Columns of a listed task: the neutral ones and `stuck`, the name of the rule that calls it so. What it has spent costs
+/// a lookup for each row, so it is NULL unless `priced`.
 pub fn selected(
     instance: &Instance,
     own: &BTreeMap<String, Sql>,
     live: Option<&Live>,
+    priced: bool,
     branch: &Branch,
 ) -> Result<String, Fault> {
-    let list = instance.columns(own, columns::listed(), true, branch)?;
+    let list = neutral(instance, own, priced, branch)?;
     Ok(format!(
         "{list}, {} AS stuck",
         stuck(instance, live, branch)?
     ))
+}
+
+/// As [`selected`], for rows that are finished and so cannot be stuck.
+pub fn finished(
+    instance: &Instance,
+    own: &BTreeMap<String, Sql>,
+    priced: bool,
+    branch: &Branch,
+) -> Result<String, Fault> {
+    let list = neutral(instance, own, priced, branch)?;
+    Ok(format!("{list}, NULL::text AS stuck"))
+}
+
+fn neutral(
+    instance: &Instance,
+    own: &BTreeMap<String, Sql>,
+    priced: bool,
+    branch: &Branch,
+) -> Result<String, Fault> {
+    let mut list = Vec::new();
+    for (name, cast) in columns::listed() {
+        let expr = match *name {
+            "cost" if !priced => cast.null().to_string(),
+            name => instance.column(own, name, *cast, true, branch)?,
+        };
+        list.push(format!("{expr} AS {name}"));
+    }
+    Ok(list.join(", "))
 }
 
 /// The name of the first rule that calls a row stuck. Without a live source all rules are tried, each with the
