@@ -162,6 +162,7 @@ impl App {
         let confirmed = if dialog.must_type.is_empty() {
             match key.code {
                 KeyCode::Char('y') if !control => true,
+                _ if action == Some(Action::Picture) => return vec![Effect::Picture],
                 KeyCode::Char('n' | 'N' | 'q') | KeyCode::Enter => {
                     self.layers.pop();
                     return vec![];

@@ -80,6 +80,16 @@ impl Slots {
     }
 }
 
+/// Tries a task, which are counted with the attempts, for the tenants that spend.
+fn tries(snapshot: &mut Snapshot) {
+    let tenants = snapshot.cost.iter_mut().flat_map(|c| &mut c.by_tenant);
+    for tenant in tenants {
+        let mut of = snapshot.attempts.iter();
+        let found = of.find(|a| a.by == "tenant" && a.name == tenant.name);
+        tenant.tries_per_task = found.and_then(|a| a.tries_per_task);
+    }
+}
+
 /// Runs a probe if it is due and notes how it went.
 macro_rules! probe {
     ($slot:expr, $work:expr) => {
@@ -187,6 +197,7 @@ impl Round {
             let owners = &mut self.owners;
             leases::match_sessions(&mut s.workers, &mut s.leases, &s.sessions, owners, now);
         }
+        tries(&mut self.snapshot);
         self.snapshot.probes = self.slots.all().map(|s| s.health(now)).to_vec();
         self.snapshot.clone()
     }

@@ -2,6 +2,7 @@
 //! sessions: anybody can put an escape sequence or a right-to-left override into one.
 
 use crate::probe::Usd;
+pub use crate::text::thousands as count;
 use unicode_width::UnicodeWidthChar;
 
 /// Columns that a name may take within a sentence.
@@ -90,19 +91,6 @@ fn two(seconds: f64, unit: f64) -> String {
         (0, _) if s == 0 => format!("{m}m"),
         (0, _) => format!("{m}m{s:02}s"),
     }
-}
-
-/// `5,012`.
-pub fn count(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
 }
 
 /// `1 task`, `7 tasks`.

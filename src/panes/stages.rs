@@ -237,8 +237,9 @@ fn kind(snapshot: &Snapshot, report: &Report, q: &Queue, k: &Kind, last: bool) -
         kind: Some(k.kind.clone()),
     };
     let grave = severity(report, &id);
+    let name = if k.kind.is_empty() { "-" } else { &k.kind };
     let mut cells = vec![
-        Cell::word(format!("{} {}", if last { "└" } else { "├" }, k.kind)),
+        Cell::word(format!("{} {name}", if last { "└" } else { "├" })),
         counted(Some(Count::exact(u64::from(k.ready)))),
         counted(Some(Count::exact(u64::from(k.running)))),
         Cell::figure_or(fmt::age(k.oldest_ready_s), k.oldest_ready_s),

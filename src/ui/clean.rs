@@ -26,7 +26,7 @@ pub fn clean(text: &str) -> Cow<'_, str> {
                 out.push_str(" ⏎ ");
             }
             '\t' => out.push(' '),
-            c if forbidden(c) => continue,
+            c if crate::text::forbidden(c) => continue,
             c if c != ' ' && c.to_string().width() == 0 => {
                 if out.is_empty() || marks == MARKS {
                     continue;
@@ -40,23 +40,6 @@ pub fn clean(text: &str) -> Cow<'_, str> {
         marks = 0;
     }
     Cow::Owned(out)
-}
-
-/// Characters that never reach the screen.
-pub fn forbidden(c: char) -> bool {
-    c.is_control()
-        || matches!(c,
-            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
-            | '\u{180b}'..='\u{180f}'
-            | '\u{200b}'..='\u{200f}'
-            | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}'
-            | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
-            | '\u{fe00}'..='\u{fe0f}'
-            | '\u{fff0}'..='\u{fffb}'
-            | '\u{1bca0}'..='\u{1bca3}'
-            | '\u{1d173}'..='\u{1d17a}'
-            | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// Several lines of harmless text: for payloads and errors, whose line breaks are worth keeping.
@@ -129,7 +112,7 @@ mod tests {
         #[test]
         fn no_text_survives_uncleaned_or_too_wide(text in any::<String>(), columns in 0usize..40) {
             let cleaned = clean(&text).into_owned();
-            prop_assert!(!cleaned.chars().any(forbidden));
+            prop_assert!(!cleaned.chars().any(crate::text::forbidden));
             prop_assert_eq!(clean(&cleaned).trim_end().to_string(), cleaned.trim_end());
             prop_assert!(width(&cut(&cleaned, columns)) <= columns);
         }
@@ -137,7 +120,7 @@ mod tests {
         #[test]
         fn nasty_text_survives_neither(text in "[\\x00-\\x20\u{80}-\u{a0}\u{200b}-\u{200f}\u{202a}-\u{202e}\u{2066}-\u{2069}\u{300}-\u{310}a\u{4f1a}\u{1f44d}]{0,40}", columns in 0usize..40) {
             let cleaned = clean(&text);
-            prop_assert!(!cleaned.chars().any(forbidden));
+            prop_assert!(!cleaned.chars().any(crate::text::forbidden));
             prop_assert!(width(&cut(&cleaned, columns)) <= columns);
         }
     }

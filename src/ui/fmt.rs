@@ -1,6 +1,7 @@
 //! Numbers as the screen writes them: short, of steady width, and honest about what is not known.
 
 use crate::probe::{Bound, Count, ServerTime, Usd};
+pub use crate::text::thousands as number;
 
 /// A length of time in at most six characters: `0.4s`, `19s`, `8m12s`, `41m`, `2h10m`, `30h`, `9d`, `3y`.
 pub fn duration(seconds: f64) -> String {
@@ -58,19 +59,6 @@ pub fn age(seconds: Option<f64>) -> String {
 /// A length of time, or `n/a`: for what cannot be known.
 pub fn stage(seconds: Option<f64>) -> String {
     seconds.map_or_else(|| "n/a".into(), duration)
-}
-
-/// `5,012`.
-pub fn number(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
 }
 
 /// `941`, `5,012`, `12k`, `210k`, `1.2M`, `3.4G`: at most five characters.

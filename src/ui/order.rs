@@ -104,7 +104,8 @@ fn sort(section: &mut Section, view: &View) {
 /// Rows that were there keep their places, new ones follow.
 fn freeze(table: &mut Table, order: &[RowId]) {
     let place: BTreeMap<&RowId, usize> = order.iter().enumerate().map(|(n, id)| (id, n)).collect();
-    for section in &mut table.sections {
+    // a tree and a log have an order of their own
+    for section in table.sections.iter_mut().filter(|s| s.sortable) {
         section
             .rows
             .sort_by_key(|r| place.get(&r.id).copied().unwrap_or(usize::MAX));

@@ -23,7 +23,8 @@ pub fn tables(snapshot: Snapshot, report: Report, config: Arc<Config>, theme: &T
         text.push_str(&format!("\n{}\n", pane.title.to_uppercase()));
         for line in (pane.head)(&app, 160) {
             let line: String = line.spans.iter().map(|s| s.content.as_ref()).collect();
-            text.push_str(&format!(" {}\n", line.trim_end()));
+            text.push_str(format!(" {line}").trim_end());
+            text.push('\n');
         }
         for section in &(pane.table)(&app).sections {
             text.push_str(&rows(section));

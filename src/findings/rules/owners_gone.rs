@@ -133,7 +133,8 @@ fn check(ctx: &Ctx, (system, schema): Home, workers: &[&Worker]) -> Option<Trigg
     let queues: Vec<_> = ctx.snapshot.queues.iter().filter(here).collect();
     let slots: Option<u64> = queues.iter().map(|q| q.limit.map(u64::from)).sum();
     let slots = slots.filter(|n| *n >= held && !queues.is_empty());
-    let running = queues.iter().map(|q| q.n(State::Running)).sum::<u64>();
+    let running = queues.iter().map(|q| q.n(State::Running));
+    let running = running.fold(0, u64::saturating_add);
     let running = running.max(held);
     let (of, what) = match slots {
         Some(slots) => (slots, "slots"),

@@ -71,6 +71,10 @@ impl Dice {
         }
         self.pick(&NAMES).into()
     }
+    /// Few, so that rows meet.
+    fn place(&mut self) -> String {
+        self.pick(&["", "public", "\u{202e}x\u{1b}[1m"]).into()
+    }
     fn word(&mut self) -> String {
         if self.0.random_bool(0.1) {
             self.name()
@@ -105,9 +109,9 @@ impl Dice {
     }
     fn key(&mut self) -> TaskKey {
         TaskKey {
-            system: self.name(),
-            schema: self.name(),
-            queue: self.name(),
+            system: self.place(),
+            schema: self.place(),
+            queue: self.place(),
             id: self.name(),
         }
     }
@@ -130,9 +134,9 @@ impl Dice {
 
     fn queue(&mut self) -> Queue {
         Queue {
-            system: self.name(),
-            schema: self.name(),
-            queue: self.name(),
+            system: self.place(),
+            schema: self.place(),
+            queue: self.place(),
             states: State::ALL
                 .into_iter()
                 .filter_map(|state| self.maybe(|d| (state, d.maybe(Self::count))))
@@ -196,9 +200,9 @@ impl Dice {
             }),
             queues: self.some(Self::queue),
             stages: self.some(|d| Stage {
-                system: d.name(),
-                schema: d.name(),
-                queue: d.name(),
+                system: d.place(),
+                schema: d.place(),
+                queue: d.place(),
                 kind: d.maybe(Self::name),
                 stage: d.pick(&[StageName::Wait, StageName::Run]),
                 n: d.u().into(),
@@ -209,9 +213,9 @@ impl Dice {
                 unknown: None,
             }),
             attempts: self.some(|d| Attempts {
-                system: d.name(),
-                schema: d.name(),
-                queue: d.name(),
+                system: d.place(),
+                schema: d.place(),
+                queue: d.place(),
                 by: d.pick(&["kind", "tenant", ""]).into(),
                 name: d.name(),
                 recent: d.u(),
@@ -225,15 +229,15 @@ impl Dice {
                 failing_since: d.maybe(Self::time),
             }),
             flow: self.some(|d| Flow {
-                queue: d.name(),
+                queue: d.place(),
                 from: d.maybe(Self::time),
                 finished: d.maybe(|d| d.some(Self::u)),
                 ..Flow::default()
             }),
             leases: self.some(|d| Lease {
-                system: d.name(),
-                schema: d.name(),
-                queue: d.name(),
+                system: d.place(),
+                schema: d.place(),
+                queue: d.place(),
                 task: d.name(),
                 worker: d.maybe(Self::name),
                 overdue_s: d.maybe(Self::f),
@@ -243,8 +247,8 @@ impl Dice {
                 ..Lease::default()
             }),
             workers: self.some(|d| Worker {
-                system: d.name(),
-                schema: d.name(),
+                system: d.place(),
+                schema: d.place(),
                 worker: d.name(),
                 holds: d.u(),
                 clock_skew_s: d.maybe(Self::f),
@@ -261,8 +265,8 @@ impl Dice {
                 over_s: d.f(),
             }),
             violations: self.some(|d| Violation {
-                system: d.name(),
-                schema: d.name(),
+                system: d.place(),
+                schema: d.place(),
                 rule: d.pick(&[Invariant::RunsWithoutLease, Invariant::UsageWithoutTask]),
                 ids: d.some(Self::name),
                 n: d.pick(&[0, 1, u64::MAX]),

@@ -133,7 +133,7 @@ fn the_incident_report() {
     let hostile = report::text(&fixture::hostile());
     let bad = hostile
         .chars()
-        .find(|c| *c != '\n' && crate::ui::clean::forbidden(*c));
+        .find(|c| *c != '\n' && crate::text::forbidden(*c));
     assert_eq!(bad, None);
 }
 

@@ -3,7 +3,7 @@
 use super::overlays;
 use crate::app::state::{App, Layer, PaneId};
 use crate::panes::fixture;
-use crate::ui::clean::forbidden;
+use crate::text::forbidden;
 use crate::ui::theme::{Depth, Theme};
 use crate::ui::{max_scroll, page_height, page_rows, render};
 use proptest::prelude::*;

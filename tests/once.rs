@@ -1,0 +1,301 @@
+//! `--once`, `--once --json`, `--check`, `jobtop tasks`, `config`, `migrate`, `seed`: what scripts rely on. On a quiet
+//! database the figures are those of plain SQL.
+
+mod common;
+
+use common::place::Place;
+use serde_json::Value;
+
+fn json(place: &Place) -> Value {
+    let (code, out, err) = place.run(&[&place.url, "--once", "--json"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    serde_json::from_str(&out).expect("JSON")
+}
+
+fn seeded(hint: &str) -> Place {
+    let place = Place::new(hint);
+    let (code, out, err) = place.run(&["seed", &place.url, "--force"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("tasks"), "{out}");
+    place
+}
+
+/// A number of the JSON against a number of SQL.
+fn same(what: &str, json: &Value, sql: &str) {
+    let sql: f64 = sql
+        .parse()
+        .unwrap_or_else(|_| panic!("{what}: {sql} is no number"));
+    let json = json
+        .as_f64()
+        .unwrap_or_else(|| panic!("{what}: {json} is no number"));
+    assert!(
+        (json - sql).abs() <= 1e-6 * sql.abs().max(1.0),
+        "{what}: jobtop says {json}, SQL {sql}"
+    );
+}
+
+#[test]
+fn json_equals_named_queries_on_a_quiet_database() {
+    let place = seeded("quiet");
+    let before = place.value("SELECT extract(epoch FROM clock_timestamp())");
+    let snapshot = json(&place);
+    assert_eq!(snapshot["format"], 1);
+    assert_eq!(
+        snapshot["server"]["version"],
+        place
+            .value("SHOW server_version")
+            .split(' ')
+            .next()
+            .expect("a word")
+    );
+    assert_eq!(snapshot["server"]["read_only"], true);
+    assert_eq!(snapshot["server"]["in_recovery"], false);
+    same(
+        "max",
+        &snapshot["connections"]["max"],
+        &place.value("SHOW max_connections"),
+    );
+    same(
+        "reserved",
+        &snapshot["connections"]["reserved"],
+        &place.value("SHOW superuser_reserved_connections"),
+    );
+    assert_eq!(snapshot["self"]["connections"], 1);
+    let queues = snapshot["queues"].as_array().expect("queues");
+    assert!(queues.len() >= 4, "{}", queues.len());
+    for queue in queues {
+        let name = queue["queue"].as_str().expect("a name");
+        let count = |condition: &str| {
+            place.value(&format!(
+                "SELECT count(*) FROM agent_queue.tasks WHERE queue = '{name}' AND {condition}"
+            ))
+        };
+        // what falls due between the two readings would be counted differently: the seed schedules by minutes
+        let states = [
+            ("running", "status = 'processing'"),
+            ("ready", "status = 'enqueued' AND run_after <= now()"),
+            (
+                "scheduled",
+                "status = 'enqueued' AND run_after > now() AND attempt = 0",
+            ),
+            (
+                "retryable",
+                "status = 'enqueued' AND run_after > now() AND attempt > 0",
+            ),
+        ];
+        for (state, condition) in states {
+            let Value::Object(_) = &queue["states"][state] else {
+                assert_eq!(count(condition), "0", "{name} {state}");
+                continue;
+            };
+            assert_eq!(queue["states"][state]["bound"], "exact");
+            same(
+                &format!("{name} {state}"),
+                &queue["states"][state]["count"],
+                &count(condition),
+            );
+        }
+        let limit = place.value(&format!(
+            "SELECT max_running FROM agent_queue.limits WHERE queue = '{name}'"
+        ));
+        match limit.as_str() {
+            "" => assert_eq!(queue["limit"], Value::Null, "{name}"),
+            limit => same("limit", &queue["limit"], limit),
+        }
+    }
+    let cost = &snapshot["cost"];
+    let since = format!(
+        "u.reported_at >= to_timestamp({before}) - make_interval(secs => {})",
+        cost["window_s"]
+    );
+    // the window slides while we look: a second of spend is the tolerance
+    let usd: f64 = place
+        .value(&format!("SELECT sum(coalesce(llm_cost, 0) + coalesce(compute_cost, 0)) FROM agent_queue.usage u WHERE {since}"))
+        .parse()
+        .expect("a sum");
+    let said = cost["usd"].as_f64().expect("a number");
+    assert!(
+        (said - usd).abs() < usd * 0.02,
+        "jobtop says {said}, SQL {usd}"
+    );
+    let running = place.value("SELECT count(*) FROM agent_queue.tasks WHERE status = 'processing' AND lease_expires_at < now()");
+    assert_eq!(
+        snapshot["leases"]
+            .as_array()
+            .map(Vec::len)
+            .unwrap_or(0)
+            .to_string(),
+        running
+    );
+    for probe in snapshot["probes"].as_array().expect("probes") {
+        assert_eq!(probe["error"], Value::Null, "{probe}");
+    }
+    place.wait_no_session();
+}
+
+#[test]
+fn stage_medians_are_those_of_sql() {
+    let place = seeded("medians");
+    let snapshot = json(&place);
+    let mut compared = 0;
+    for stage in snapshot["stages"].as_array().expect("stages") {
+        let (Some(p50), Some(n)) = (stage["p50_s"].as_f64(), stage["n"].as_u64()) else {
+            assert!(stage["unknown"].is_string() || stage["n"] == 0, "{stage}");
+            continue;
+        };
+        if !stage["kind"].is_null() || stage["stage"] != "run" || n < 50 {
+            continue;
+        }
+        let queue = stage["queue"].as_str().expect("a name");
+        let sql: f64 = place
+            .value(&format!(
+                "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM a.finished_at - a.started_at)) \
+                   FROM agent_queue.task_attempts a JOIN agent_queue.tasks t ON t.id = a.task_id \
+                  WHERE t.queue = '{queue}' AND a.finished_at > now() - interval '60 min'"
+            ))
+            .parse()
+            .expect("a median");
+        assert!(
+            (p50 - sql).abs() <= sql * 0.2,
+            "{queue}: jobtop says {p50}, SQL {sql}"
+        );
+        compared += 1;
+    }
+    assert!(compared >= 3, "{compared} queues were compared");
+}
+
+#[test]
+fn tables_say_the_same_without_a_screen() {
+    let place = seeded("tables");
+    let (code, out, err) = place.run(&[&place.url, "--once"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    for word in [
+        "CONNECTIONS",
+        "WAITS",
+        "STAGES",
+        "LEASES",
+        "COST",
+        "TASKS",
+        "FINDINGS",
+        "parser",
+    ] {
+        assert!(out.contains(word), "no {word} in\n{out}");
+    }
+    assert!(
+        out.lines()
+            .all(|l| !l.contains('\x1b') && l == l.trim_end()),
+        "{out}"
+    );
+}
+
+#[test]
+fn check_exits_with_3_when_something_is_critical() {
+    let place = Place::new("check");
+    let (code, out, _) = place.run(&[&place.url, "--check"]);
+    assert_eq!(code, 0, "{out}");
+    // a worker that waits inside a transaction with three others behind its row
+    let (holder, runtime) = place.client();
+    runtime.block_on(async {
+        let hold = "BEGIN; UPDATE agent_queue.tasks SET priority = 1 WHERE id = 3";
+        holder.batch_execute(hold).await.expect("held");
+    });
+    let waiters: Vec<_> = (0..3).map(|_| place.client().0).collect();
+    for waiter in &waiters {
+        let wait = waiter.batch_execute("UPDATE agent_queue.tasks SET priority = 2 WHERE id = 3");
+        // sent, and not waited for
+        let _ = runtime.block_on(async {
+            tokio::time::timeout(std::time::Duration::from_millis(200), wait).await
+        });
+    }
+    std::thread::sleep(std::time::Duration::from_secs(11));
+    let (code, out, _) = place.run(&[&place.url, "--check"]);
+    assert_eq!(code, 3, "{out}");
+    assert!(
+        out.contains("idle-in-transaction") && out.contains("blocks 3"),
+        "{out}"
+    );
+    runtime.block_on(async { holder.batch_execute("ROLLBACK").await.expect("released") });
+}
+
+#[test]
+fn tasks_are_listed_by_state_and_queue() {
+    let place = Place::new("list");
+    let (code, out, err) = place.run(&["tasks", &place.url, "--state", "failed", "--json"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let tasks: Value = serde_json::from_str(&out).expect("JSON");
+    let tasks = tasks.as_array().expect("a list");
+    assert_eq!(tasks.len(), 1);
+    let task = &tasks[0];
+    let expected = [
+        ("system", "agent_queue"),
+        ("schema", "agent_queue"),
+        ("id", "1"),
+        ("queue", "parser"),
+        ("kind", "parse"),
+        ("state", "failed"),
+        ("native_state", "failed"),
+        ("last_error", "ValueError: bad page"),
+        ("tenant", "acme"),
+    ];
+    for (name, value) in expected {
+        assert_eq!(task[name], value, "{name}");
+    }
+    assert_eq!(
+        (task["attempt"].as_i64(), task["max_attempts"].as_i64()),
+        (Some(1), Some(1))
+    );
+    for name in ["created_at", "eligible_at", "claimed_at", "finished_at"] {
+        let time = task[name].as_str().unwrap_or_else(|| panic!("no {name}"));
+        chrono::DateTime::parse_from_rfc3339(time).expect(name);
+    }
+    let (code, out, _) = place.run(&["tasks", &place.url, "--limit", "2"]);
+    assert_eq!(code, 0);
+    assert_eq!(out.lines().count(), 3, "a heading and two rows:\n{out}");
+    let (code, _, err) = place.run(&["tasks", &place.url, "--state", "finished"]);
+    assert_eq!(code, 2);
+    assert!(
+        err.contains("succeeded") && err.lines().count() == 1,
+        "{err}"
+    );
+}
+
+#[test]
+fn settings_are_printed_and_read_back() {
+    let place = Place::new("settings");
+    let file = std::env::temp_dir().join(format!("jobtop-test-{}.toml", std::process::id()));
+    let path = file.to_string_lossy().into_owned();
+    std::fs::write(
+        &file,
+        "interval = 2.5\n[[budgets]]\nname = \"agents\"\nlimit = 4\napplications = [\"a*\"]\n",
+    )
+    .expect("written");
+    let (code, printed, _) = place.run(&["config", "--config", &path]);
+    assert_eq!(code, 0);
+    assert!(
+        printed.contains("interval = 2.5") && printed.contains("agents"),
+        "{printed}"
+    );
+    std::fs::write(&file, &printed).expect("written");
+    let (_, again, _) = place.run(&["config", "--config", &path]);
+    assert_eq!(again, printed);
+    std::fs::write(&file, "intervall = 2\n").expect("written");
+    let (code, _, err) = place.run(&["config", "--config", &path]);
+    assert_eq!(code, 2);
+    assert!(err.contains("intervall") && err.contains(&path), "{err}");
+    std::fs::remove_file(&file).expect("removed");
+}
+
+#[test]
+fn migrate_may_be_repeated_and_the_trigger_comes_and_goes() {
+    let place = Place::new("again");
+    let trigger = "SELECT count(*) FROM pg_trigger WHERE tgrelid = 'agent_queue.tasks'::regclass AND tgname LIKE '%notify%'";
+    let (code, out, err) = place.run(&["migrate", &place.url]);
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("nothing to apply"), "{out}");
+    assert_ne!(place.value(trigger), "0");
+    let (code, _, err) = place.run(&["migrate", &place.url, "--remove-notify"]);
+    assert_eq!(code, 0, "{err}");
+    assert_eq!(place.value(trigger), "0");
+    let (code, _, _) = place.run(&["migrate", &place.url, "--with-notify", "--remove-notify"]);
+    assert_eq!(code, 2);
+}
