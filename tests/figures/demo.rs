@@ -22,7 +22,11 @@ fn watch(demo: &Demo, seconds: u64) -> Pty {
 #[test]
 #[ignore = "prints figures"]
 fn every_statement_of_the_demo() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
     let demo = runtime
         .block_on(Demo::start(
             DemoOptions {
@@ -47,6 +51,14 @@ fn every_statement_of_the_demo() {
     std::thread::sleep(Duration::from_secs(SECONDS));
     let costs = log.times();
     println!("{}", pty.screen().lines().next().unwrap_or_default());
+    for (p, q) in [
+        ("finished", "agent_queue"),
+        ("tasks", "agent_queue"),
+        ("queues", "agent_queue"),
+        ("leases", "agent_jobs"),
+    ] {
+        println!("{p} {q} {:?}", log.plans(p, q));
+    }
     drop(pty);
     run(meter::log_buffers(roles::ONCALL));
     let pty = watch(&demo, 20);
@@ -55,9 +67,22 @@ fn every_statement_of_the_demo() {
     let buffers = log.buffers();
     drop(pty);
     let refreshes = |costs: &meter::Costs| {
-        costs.iter().filter(|(k, _)| k.0 == "activity").map(|(_, c)| f64::from(c.n)).sum::<f64>()
+        costs
+            .iter()
+            .filter(|(k, _)| k.0 == "activity")
+            .map(|(_, c)| f64::from(c.n))
+            .sum::<f64>()
     };
-    println!("{} and {} refreshes", refreshes(&costs), refreshes(&buffers));
-    meter::print(&costs, Some(&buffers), refreshes(&costs), refreshes(&buffers));
+    println!(
+        "{} and {} refreshes",
+        refreshes(&costs),
+        refreshes(&buffers)
+    );
+    meter::print(
+        &costs,
+        Some(&buffers),
+        refreshes(&costs),
+        refreshes(&buffers),
+    );
     runtime.block_on(demo.stop());
 }

@@ -6,3 +6,7 @@
 mod common;
 mod demo;
 mod meter;
+mod place;
+mod queue;
+mod screen;
+mod server;

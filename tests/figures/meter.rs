@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 /// Settings of the role that watches, so that the server logs what its statements cost.
 pub fn log_everything(role: &str) -> String {
-    format!("ALTER ROLE {role} SET log_min_duration_statement = 0; ALTER ROLE {role} SET log_error_verbosity = terse;")
+    format!(
+        "ALTER ROLE {role} SET log_min_duration_statement = 0; ALTER ROLE {role} SET log_error_verbosity = terse;"
+    )
 }
 
 /// Settings of the role that watches, so that the server logs what its statements read.
@@ -49,7 +51,10 @@ pub fn name(sql: &str) -> (String, String) {
         .find(|(part, _)| sql.contains(part))
         .map_or("lost tries", |(_, probe)| probe);
     if probe == "?" {
-        probe = if sql.contains("'stuck'::text AS part") || sql.contains("'worker'::text AS part") || sql.contains("'over'::text AS part") {
+        probe = if sql.contains("'stuck'::text AS part")
+            || sql.contains("'worker'::text AS part")
+            || sql.contains("'over'::text AS part")
+        {
             "leases"
         } else {
             "queues"
@@ -174,15 +179,29 @@ impl Log {
     }
 }
 
-/// CPU time of a process, in milliseconds: unlike time on the clock it does not tell of other processes.
+/// CPU time of a process of one thread, in milliseconds: unlike time on the clock it does not tell of others.
 pub fn cpu_ms(pid: i32) -> f64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).expect("schedstat");
-    let ns: f64 = text.split(' ').next().and_then(|n| n.parse().ok()).expect("nanoseconds");
+    cpu_ms_of(Path::new(&format!("/proc/{pid}")))
+}
+
+/// The same of a thread, by its directory.
+pub fn cpu_ms_of(directory: &Path) -> f64 {
+    let text = std::fs::read_to_string(directory.join("schedstat")).expect("schedstat");
+    let ns: f64 = text
+        .split(' ')
+        .next()
+        .and_then(|n| n.parse().ok())
+        .expect("nanoseconds");
     ns / 1e6
 }
 
 /// The table of costs a refresh; the sum.
-pub fn print(costs: &Costs, buffers: Option<&Costs>, refreshes: f64, buffer_refreshes: f64) -> Cost {
+pub fn print(
+    costs: &Costs,
+    buffers: Option<&Costs>,
+    refreshes: f64,
+    buffer_refreshes: f64,
+) -> Cost {
     println!(
         "  {:<14} {:<14} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>6}",
         "probe", "system", "n", "parse", "plan", "run", "ms", "buffers", "rows"
@@ -204,7 +223,10 @@ pub fn print(costs: &Costs, buffers: Option<&Costs>, refreshes: f64, buffer_refr
     };
     let mut read = Cost::default();
     for (key, cost) in rows {
-        let b = buffers.and_then(|b| b.get(key)).copied().unwrap_or_default();
+        let b = buffers
+            .and_then(|b| b.get(key))
+            .copied()
+            .unwrap_or_default();
         line(&key.0, &key.1, cost, &b);
         sum.add(cost);
         read.add(&b);
@@ -217,5 +239,27 @@ pub fn print(costs: &Costs, buffers: Option<&Costs>, refreshes: f64, buffer_refr
         plan: sum.plan / refreshes,
         run: sum.run / refreshes,
         rows: read.rows / buffer_refreshes,
+    }
+}
+
+impl Log {
+    /// Every planning time of one probe, in order.
+    pub fn plans(&self, probe: &str, system: &str) -> Vec<f64> {
+        let mut out = Vec::new();
+        for entry in self.entries() {
+            let Some(rest) = entry.split_once("LOG:  duration: ").map(|e| e.1) else {
+                continue;
+            };
+            let Some((ms, rest)) = rest.split_once(" ms  bind ") else {
+                continue;
+            };
+            let Some((_, sql)) = rest.split_once(": ") else {
+                continue;
+            };
+            if name(sql) == (probe.into(), system.into()) {
+                out.push(ms.parse().expect("ms"));
+            }
+        }
+        out
     }
 }
