@@ -38,6 +38,20 @@ async fn comes(watch: &Watch, case: &Case) -> Finding {
     let found = watch.until(rule, 25.0, |l| l.finding(rule).is_some()).await;
     let finding = found.finding(rule).expect("the finding").clone();
     let refreshes = watch.readings(case.probe, true_at, found.at);
+    if rule == "inflow-stopped" {
+        for l in watch.looks() {
+            let q = l.snapshot.queues.iter().find(|q| q.queue == "crawler");
+            if let Some(q) = q {
+                eprintln!(
+                    "{:.1} {:?} {:?} {:.1}",
+                    l.at - true_at,
+                    q.last_arrival_s,
+                    q.longest_gap_s,
+                    q.arrival_history_s
+                );
+            }
+        }
+    }
     eprintln!(
         "{}: {rule} after {:.1} s, {refreshes} refreshes: {}",
         case.act.name(),
@@ -76,7 +90,7 @@ async fn goes(watch: &Watch, case: &Case, over: &str, within_s: f64) {
         })
         .await;
     let seen_at = watch.first_reading(case.probe, over_at);
-    let late = watch.looks_between(seen_at + clear_after, gone.at);
+    let late = watch.readings(case.probe, seen_at + clear_after, gone.at);
     eprintln!(
         "{}: {rule} gone {:.1} s after its cause, {late} refreshes late",
         case.act.name(),

@@ -23,6 +23,8 @@ const PATIENCE: f64 = 5.0;
 pub struct Look {
     /// The server's clock, in seconds.
     pub at: f64,
+    /// When it came, by our own clock.
+    came: Instant,
     /// What was read.
     pub snapshot: Arc<Snapshot>,
     /// What it says.
@@ -35,10 +37,11 @@ impl Look {
         self.report.findings.iter().find(|f| f.rule == rule)
     }
 
-    /// Seconds since a probe was last read, at the end of the refresh.
-    fn age(&self, probe: &str) -> Option<f64> {
+    /// When a probe was last read, by our own clock.
+    fn read_at(&self, probe: &str) -> Option<Instant> {
         let health = self.snapshot.probes.iter().find(|p| p.name == probe)?;
-        health.age_s
+        self.came
+            .checked_sub(Duration::from_secs_f64(health.age_s?.max(0.0)))
     }
 }
 
@@ -82,6 +85,7 @@ impl Watch {
                         told.tell(at, &report);
                         let look = Arc::new(Look {
                             at,
+                            came: Instant::now(),
                             snapshot,
                             report,
                         });
@@ -179,10 +183,10 @@ impl Watch {
     fn reads(&self, probe: &str) -> Vec<Arc<Look>> {
         let looks = self.looks();
         let read = |pair: &[Arc<Look>]| {
-            let age = pair[1].age(probe)?;
-            let before = pair[0].age(probe);
-            let read = before.is_none_or(|b| age < b) || age < pair[1].at - pair[0].at;
-            read.then(|| pair[1].clone())
+            let (before, now) = (pair[0].read_at(probe), pair[1].read_at(probe)?);
+            // What comes late seems to have been read late.
+            let again = before.is_none_or(|b| now > b + Duration::from_millis(300));
+            again.then(|| pair[1].clone())
         };
         looks.windows(2).filter_map(read).collect()
     }
@@ -197,12 +201,6 @@ impl Watch {
     pub fn first_reading(&self, probe: &str, after: f64) -> f64 {
         let first = self.reads(probe).into_iter().find(|l| l.at > after);
         first.map_or(after, |l| l.at)
-    }
-
-    /// Refreshes between two moments.
-    pub fn looks_between(&self, after: f64, to: f64) -> usize {
-        let looks = self.looks();
-        looks.iter().filter(|l| l.at > after && l.at <= to).count()
     }
 
     /// Ends feed and demo; nothing may have been lost or refused on the way.
