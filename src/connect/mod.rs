@@ -4,6 +4,7 @@
 pub mod cells;
 pub mod dsn;
 pub mod fault;
+mod kept;
 pub mod session;
 
 pub use cells::Cells;

@@ -1,11 +1,12 @@
 //! One session: its settings travel as startup options and are read back; its connection is polled by a task of
 //! its own that only keeps the last fault and sets a flag on notifications.
 
+use super::kept::{Kept, Way};
 use super::{Cells, Fault, Target};
 use futures_util::StreamExt;
 use futures_util::stream::poll_fn;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
@@ -13,7 +14,7 @@ use tokio::time::timeout;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, NoTls, Row};
 
-/// A parameter and its type: statements are sent unnamed and typed, so that poolers can carry them.
+/// A parameter and its type: the server never has to guess, and statements can be sent unnamed.
 pub type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// No answer of the server takes longer than its own statement_timeout; this is the second line, for networks
@@ -26,6 +27,7 @@ pub struct Session {
     task: JoinHandle<()>,
     closed: watch::Receiver<Option<Fault>>,
     hint: Arc<Notify>,
+    kept: Mutex<Kept>,
     statements: AtomicU32,
     server_us: AtomicU64,
     /// Our backend.
@@ -128,6 +130,7 @@ impl Session {
             task,
             closed,
             hint,
+            kept: Mutex::default(),
             statements: AtomicU32::new(0),
             server_us: AtomicU64::new(0),
             pid: 0,
@@ -159,16 +162,24 @@ impl Session {
         }
     }
 
-    /// Runs one statement and returns its rows. Counts it and what it cost the server (measured there, in the
-    /// outermost select).
+    /// Runs one statement and returns its rows. Counts it and what it cost the server, measured there in the outermost
+    /// select. It is a transaction of its own, which begins when the server reads it: so planning (and parsing, where
+    /// it is not prepared) is in, while `statement_timestamp()` would be the moment of the Execute message after both.
     pub async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
         let sql = format!(
-            "SELECT s.*, (extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1e6)::int8 \
+            "SELECT s.*, (extract(epoch FROM clock_timestamp() - transaction_timestamp()) * 1e6)::int8 \
                AS jobtop_us FROM ({sql}) s"
         );
         let begun = Instant::now();
         self.statements.fetch_add(1, Ordering::Relaxed);
-        let rows = self.guard(self.client.query_typed(&sql, params)).await?;
+        let way = self.kept().way(&sql);
+        let rows = match way {
+            Way::Plain => self.plain(&sql, params).await?,
+            way => match self.prepared(way, &sql, params).await {
+                Err(fault) if self.kept().failed(&sql, &fault) => self.plain(&sql, params).await?,
+                result => result?,
+            },
+        };
         let us = match rows.last() {
             Some(row) => row.count("jobtop_us")?,
             // no row says what it cost: the round trip is more than that
@@ -176,6 +187,31 @@ impl Session {
         };
         self.server_us.fetch_add(us, Ordering::Relaxed);
         Ok(rows)
+    }
+
+    async fn plain(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
+        self.guard(self.client.query_typed(sql, params)).await
+    }
+
+    async fn prepared(&self, way: Way, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
+        let statement = match way {
+            Way::Ready(statement) => statement,
+            _ => {
+                let types: Vec<Type> = params.iter().map(|p| p.1.clone()).collect();
+                let begun = Instant::now();
+                let statement = self.guard(self.client.prepare_typed(sql, &types)).await?;
+                let us = begun.elapsed().as_micros() as u64;
+                self.server_us.fetch_add(us, Ordering::Relaxed);
+                self.kept().keep(sql, &statement);
+                statement
+            }
+        };
+        let values: Vec<_> = params.iter().map(|p| p.0).collect();
+        self.guard(self.client.query(&statement, &values)).await
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs statements that return nothing (LISTEN, BEGIN, …).

@@ -13,7 +13,7 @@ pub enum Value {
     Text(Option<String>),
     /// text, used as a value of another type (`interval`).
     Typed(String, &'static str),
-    /// int8.
+    /// int8, written into the statement: the planner must know a LIMIT.
     Int(i64),
     /// float8.
     Float(f64),
@@ -28,21 +28,22 @@ pub enum Value {
 }
 
 impl Value {
-    fn param(&self) -> (&(dyn ToSql + Sync), Type) {
-        match self {
+    fn param(&self) -> Option<(&(dyn ToSql + Sync), Type)> {
+        Some(match self {
             Value::Text(v) => (v, Type::TEXT),
             Value::Typed(v, _) => (v, Type::TEXT),
-            Value::Int(v) => (v, Type::INT8),
+            Value::Int(_) => return None,
             Value::Time(v) | Value::Float(v) => (v, Type::FLOAT8),
             Value::Texts(v) => (v, Type::TEXT_ARRAY),
             Value::Ints(v) => (v, Type::INT8_ARRAY),
             Value::Floats(v) => (v, Type::FLOAT8_ARRAY),
-        }
+        })
     }
 
     fn used(&self, n: usize) -> String {
         match self {
             Value::Typed(_, as_type) => format!("(${n}::{as_type})"),
+            Value::Int(v) => format!("({v}::int8)"),
             Value::Time(_) => format!("to_timestamp(${n})"),
             _ => format!("${n}"),
         }
@@ -63,6 +64,10 @@ pub fn bind<'v>(sql: &str, values: &'v Values) -> Result<(String, Vec<&'v Value>
                 return Err(Fault::own(format!("{{{name}}} was not filled in")));
             }
             Piece::Param { name, .. } => {
+                if let Some(value @ Value::Int(_)) = values.get(name) {
+                    out.push_str(&value.used(0));
+                    continue;
+                }
                 let n = match used.iter().position(|(known, _)| *known == name) {
                     Some(n) => n,
                     None => {
@@ -83,13 +88,13 @@ pub fn bind<'v>(sql: &str, values: &'v Values) -> Result<(String, Vec<&'v Value>
 /// Runs a statement of a refresh.
 pub async fn run(session: &Session, sql: &str, values: &Values) -> Result<Vec<Row>, Fault> {
     let (sql, values) = bind(sql, values)?;
-    let params: Vec<_> = values.iter().map(|v| v.param()).collect();
+    let params: Vec<_> = values.iter().filter_map(|v| v.param()).collect();
     session.query(&sql, &params).await
 }
 
 /// Runs a write as it stands.
 pub async fn write(session: &Session, sql: &str, values: &Values) -> Result<Vec<Row>, Fault> {
     let (sql, values) = bind(sql, values)?;
-    let params: Vec<_> = values.iter().map(|v| v.param()).collect();
+    let params: Vec<_> = values.iter().filter_map(|v| v.param()).collect();
     session.write(&sql, &params).await
 }

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "no test binary uses everything")]
 
+pub mod load;
 pub mod place;
 pub mod pty;
 

@@ -289,7 +289,7 @@ mod tests {
             s.workers = one_gone(|w| w.holds = holds).workers;
             of("slow-outside", &s)[0].explained_by.clone()
         };
-        assert_eq!(slow(18), None);
+        assert_eq!(slow(5), None);
         assert_eq!(slow(20).as_deref(), Some(RULE));
     }
 
