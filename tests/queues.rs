@@ -608,3 +608,35 @@ async fn what_must_never_be_is_reported_and_poison_found() {
     assert_eq!((p.key.id.as_str(), p.lost_attempts, p.workers), ("2", 4, 4));
     assert!((p.over_s - 900.0).abs() < 1.0);
 }
+
+#[tokio::test]
+async fn a_dump_from_the_wild_is_read_where_there_is_one() {
+    let file = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../shared/queues/dumps/house.sql"
+    );
+    let Ok(dump) = std::fs::read_to_string(file) else {
+        return;
+    };
+    let sql: Vec<&str> = dump.lines().filter(|l| !l.starts_with('\\')).collect();
+    let (_, session, _) = open("wild", &sql.join("\n")).await;
+    let mut probes = QueueProbes::new(&Config::default()).expect("profiles");
+    probes.detect(&session).await.expect("detect");
+    let s = everything(&mut probes, &session).await;
+    let live = |system: &str| {
+        let q = s
+            .queues
+            .iter()
+            .find(|q| q.system == system)
+            .expect("a queue");
+        (
+            q.n(State::Running),
+            q.n(State::Ready) + q.n(State::Scheduled),
+        )
+    };
+    assert_eq!(
+        (live("agent_jobs"), live("tasks"), live("workflow_jobs")),
+        ((3, 3), (2, 1), (3, 2))
+    );
+    assert!(s.leases.iter().any(|l| l.rule == "no claim time"));
+}

@@ -87,7 +87,7 @@ struct Digest {
 /// Nothing but depth, stuck tasks and the list is read more often than this, in seconds.
 pub(super) const PAUSE: f64 = 1.9;
 /// Spend of listed tasks is looked up so often, in seconds.
-const PRICED: f64 = 4.9;
+const PRICED: f64 = 9.9;
 /// Poison is looked for so often, in seconds.
 const SLOW: f64 = 30.0;
 /// Broken invariants are looked for so often, in seconds.
@@ -129,7 +129,7 @@ impl Watched {
         Ok(())
     }
 
-    /// What tasks have spent is looked up every five seconds, and kept in between.
+    /// What tasks have spent is looked up every ten seconds, and kept in between.
     pub(super) async fn tasks(
         &mut self,
         session: &Session,

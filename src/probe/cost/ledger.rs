@@ -1,4 +1,4 @@
-//! Spend kept by ten seconds while recent, then by minute. Records are read at most every five seconds: half a minute
+//! Spend kept by ten seconds while recent, then by minute. Records are read at most every five seconds: the last seconds
 //! then, and eleven minutes every five (a try that fails makes its spend a loss afterwards: what was spent longer before
 //! the failure stays where it was); never more than 20,000 records in one statement, the past piece by piece.
 
@@ -64,6 +64,8 @@ impl Spend {
 const FINE: f64 = 660.0;
 /// So often, in seconds.
 const DEEP: f64 = 300.0;
+/// The most expensive tasks, and what running ones have spent, so often, in seconds.
+const TOP: f64 = 60.0;
 /// Cells at most.
 const CELLS: usize = 100_000;
 
@@ -108,15 +110,15 @@ impl Ledger {
                 self.deep_at = now;
                 FINE
             }
-            _ => 20.0,
+            _ => 10.0,
         };
-        let reach = (ROWS as f64 * 0.6 / self.rate.max(0.01)).max(20.0);
+        let reach = (ROWS as f64 * 0.6 / self.rate.max(0.01)).max(10.0);
         let from = down(now - back.min(reach), 10.0);
         let from = self
             .known_from
             .map_or(from, |known| from.max(down(known, 10.0)));
         let records = self
-            .replace(session, instance, from, now + 60.0, 10)
+            .replace(session, instance, from, now + 10.0, 10)
             .await?;
         self.rate = records as f64 / (now - from).max(1.0);
         self.cut = (records >= ROWS)
@@ -126,10 +128,10 @@ impl Ledger {
             self.deep_at = now;
         }
         self.past(session, instance, now, now - window).await?;
-        if now - self.top_at >= 30.0 {
+        if now - self.top_at >= TOP {
             self.top_at = now;
             self.running = running(session, instance).await?;
-            self.top = top(session, instance, now - window, now + 60.0).await?;
+            self.top = top(session, instance, now - window, now + 10.0).await?;
         }
         self.age(now, window);
         self.known_from = self.known_from.map(|t| t.max(now - window));

@@ -111,9 +111,18 @@ fn col(instance: &Instance, live: &Live, name: &str, branch: &Branch) -> Result<
 /// than it needs, so that an index can answer alone.
 fn counts(instance: &Instance, live: &Live, q: &str, branch: &Branch) -> Result<String, Fault> {
     let c = |name: &str| col(instance, live, name, branch);
-    let eligible = match live.holds(State::Ready) || live.holds(State::Retryable) {
-        true => c("eligible_at")?,
-        false => "NULL::float8".into(),
+    // thousands of rows: a time is turned into a number once they are summed up
+    let own = live
+        .row
+        .get("eligible_at")
+        .or_else(|| instance.profile.row.get("eligible_at"));
+    let eligible = match own.filter(|_| live.holds(State::Ready) || live.holds(State::Retryable)) {
+        Some(sql) => format!("({})::timestamptz", instance.fill(sql.get_ref(), branch)?),
+        None => "NULL::timestamptz".into(),
+    };
+    let queue = match instance.profile.queues {
+        Some(_) => "NULL::text".to_string(),
+        None => c("queue")?,
     };
     let kind = match live.holds(State::Ready) && live.kinds {
         true => c("kind")?,
@@ -132,11 +141,10 @@ fn counts(instance: &Instance, live: &Live, q: &str, branch: &Branch) -> Result<
     ]);
     Ok(format!(
         "SELECT {shown} FROM {q} CROSS JOIN LATERAL (SELECT x.queue, x.state, x.native, x.kind, count(*) AS n, \
-           count(*) FILTER (WHERE x.eligible <= extract(epoch FROM now())::float8) AS due, sum(count(*)) OVER () AS read, \
-           min(x.eligible) FILTER (WHERE x.eligible > '-infinity') AS oldest \
-         FROM (SELECT {} AS queue, {} AS state, {} AS native, {kind} AS kind, {eligible} AS eligible {} LIMIT :bound) x \
+           count(*) FILTER (WHERE x.eligible <= now()) AS due, sum(count(*)) OVER () AS read, \
+           extract(epoch FROM min(x.eligible) FILTER (WHERE x.eligible > '-infinity')) AS oldest \
+         FROM (SELECT {queue} AS queue, {} AS state, {} AS native, {kind} AS kind, {eligible} AS eligible {} LIMIT :bound) x \
          GROUP BY 1, 2, 3, 4) g",
-        c("queue")?,
         c("state")?,
         c("native_state")?,
         instance.live_from(live, true, branch)?,

@@ -6,7 +6,7 @@ use crate::queue::Instance;
 use crate::queue::statement::{Value, Values, run};
 
 /// Looks back so far, in seconds.
-const BACK: f64 = 300.0;
+const BACK: f64 = 150.0;
 /// Rows counted at most, by invariant.
 const ROWS: i64 = 1_000;
 
