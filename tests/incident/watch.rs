@@ -16,6 +16,8 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
+use super::Case;
+
 /// How much longer than promised anything may take on a busy machine.
 const PATIENCE: f64 = 5.0;
 
@@ -191,10 +193,19 @@ impl Watch {
         looks.windows(2).filter_map(read).collect()
     }
 
-    /// How often a probe was read after one moment of the server's clock, up to another.
-    pub fn readings(&self, probe: &str, after: f64, to: f64) -> usize {
-        let reads = self.reads(probe);
-        reads.iter().filter(|l| l.at > after && l.at <= to).count()
+    /// How often there was news for a rule after one moment of the server's clock, up to another.
+    pub fn readings(&self, case: &Case, after: f64, to: f64) -> usize {
+        let mut last = f64::NEG_INFINITY;
+        let reads = self.reads(case.probe);
+        let news = reads.iter().filter(|l| {
+            let in_time = l.at > after && l.at <= to;
+            let new = in_time && l.at - last >= case.keeps_s && (case.counts)(l);
+            if new {
+                last = l.at;
+            }
+            new
+        });
+        news.count()
     }
 
     /// When a probe was first read after a moment.

@@ -16,6 +16,9 @@ const EDGE: f64 = RECENT as f64 + 60.0;
 /// Seconds after which everything within reach is read again where workers write the times: clocks that are behind write
 /// into the past.
 const DEEP: f64 = 60.0;
+/// Seconds of yesterday's arrivals that one statement reads at most, where so many rows are not too many: a day is
+/// known after a few looks.
+const PIECE: f64 = 14_400.0;
 
 /// The history of one instance.
 #[derive(Clone, Debug, Default)]
@@ -236,7 +239,7 @@ impl History {
             } else {
                 self.rates.1
             };
-            let most = if attempts { RECENT as f64 } else { 3600.0 };
+            let most = if attempts { RECENT as f64 } else { PIECE };
             let fits = (ROWS as f64 * 0.5 / rate.max(0.01)).clamp(FINE as f64, most);
             let length = self.piece.unwrap_or(fits).min(fits.max(FINE as f64));
             let limit = if attempts {
