@@ -16,9 +16,6 @@ const EDGE: f64 = RECENT as f64 + 60.0;
 /// Seconds after which everything within reach is read again where workers write the times: clocks that are behind write
 /// into the past.
 const DEEP: f64 = 60.0;
-/// Seconds of yesterday's arrivals that one statement reads at most, where so many rows are not too many: a day is
-/// known after a few looks.
-const PIECE: f64 = 14_400.0;
 
 /// The history of one instance.
 #[derive(Clone, Debug, Default)]
@@ -230,7 +227,9 @@ impl History {
             // arrivals go on alone, to a day
             let both = reading.1 && (arrivals - tries).abs() < 1.0;
             let alone = reading.1 && !attempts && arrivals > when.now - KEPT;
-            if rows >= ROWS / 2 || !(attempts || alone) {
+            // there is no hurry with yesterday
+            let enough = if attempts { ROWS / 2 } else { ROWS / 6 };
+            if rows >= enough || !(attempts || alone) {
                 return Ok(());
             }
             let to = if attempts { tries } else { arrivals };
@@ -239,7 +238,7 @@ impl History {
             } else {
                 self.rates.1
             };
-            let most = if attempts { RECENT as f64 } else { PIECE };
+            let most = if attempts { RECENT as f64 } else { KEPT };
             let fits = (ROWS as f64 * 0.5 / rate.max(0.01)).clamp(FINE as f64, most);
             let length = self.piece.unwrap_or(fits).min(fits.max(FINE as f64));
             let limit = if attempts {
@@ -292,10 +291,6 @@ impl History {
             }
             if both || alone {
                 self.arrivals.known_from = Some(from);
-            }
-            if alone {
-                // there is no hurry with yesterday
-                return Ok(());
             }
         }
         Ok(())
