@@ -145,7 +145,9 @@ impl App {
             self.layers.pop();
             return vec![];
         }
-        if dialog.busy {
+        let (columns, rows) = self.size;
+        let unseen = columns < crate::ui::LEAST.0 || rows < crate::ui::LEAST.1;
+        if dialog.busy || unseen {
             return vec![];
         }
         let confirmed = if dialog.must_type.is_empty() {

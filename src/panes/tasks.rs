@@ -68,6 +68,14 @@ fn table(app: &App) -> Table {
     }
 }
 
+/// An id: numbers in the order of numbers.
+fn by_number(id: &str) -> Cell {
+    match id.parse::<u32>() {
+        Ok(n) => Cell::figure(id, f64::from(n)),
+        Err(_) => Cell::word(id),
+    }
+}
+
 fn row(app: &App, snapshot: &Snapshot, report: &Report, task: &Task) -> Row {
     let now = snapshot.taken_at;
     let since = |t: Option<ServerTime>| now?.since(t?);
@@ -85,7 +93,7 @@ fn row(app: &App, snapshot: &Snapshot, report: &Report, task: &Task) -> Row {
     let mut row = Row::new(
         id,
         vec![
-            Cell::word(&task.key.id),
+            by_number(&task.key.id),
             Cell::maybe(task.kind.as_deref()),
             state(task, since(task.cancel_requested_at)),
             Cell::figure_or(fmt::age(age), age),

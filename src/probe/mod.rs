@@ -116,6 +116,10 @@ impl Snapshot {
         if let Some(error) = error("detect").or(error("queues")) {
             return Some(format!("the queue tables cannot be read: {error}"));
         }
+        let reading = |p: &ProbeHealth| p.name == "queues" && p.age_s.is_none();
+        if self.probes.iter().any(reading) {
+            return Some("reading the queues for the first time".into());
+        }
         Some(match self.totals.first() {
             Some(t) if t.system == t.schema => format!("{} has no tasks yet", t.system),
             Some(t) => format!("{} in schema {} has no tasks yet", t.system, t.schema),
