@@ -9,9 +9,6 @@ pub const MAX_CONNECTIONS: u32 = 60;
 /// Sessions that importers and reports may hold.
 pub const BATCH_LIMIT: u32 = 8;
 
-/// Share of one core that watching the demo's server may take.
-const SERVER_SHARE: f64 = 0.05;
-
 /// The defaults with [`apply`].
 pub fn settings() -> Config {
     let mut config = Config::default();
@@ -19,11 +16,9 @@ pub fn settings() -> Config {
     config
 }
 
-/// Puts the demo's budgets and thresholds over others, and allows writes: it is the demo's own database. For the same
-/// reason a busy laptop may spend a little more on it before refreshes come less often than acts change.
+/// Puts the demo's budgets and thresholds over others, and allows writes: it is the demo's own database.
 pub fn apply(config: &mut Config) {
     config.allow_writes = true;
-    config.max_server_share = config.max_server_share.max(SERVER_SHARE);
     config.budgets = vec![
         budget(
             "agents",

@@ -13,12 +13,17 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// A notification never brings a refresh within this of the last one.
 const HINT_PAUSE: Duration = Duration::from_millis(250);
 
+/// So many refreshes at first read history bit by bit and meet a cold cache: the cheapest of them tells what a refresh
+/// costs.
+const WARM: u32 = 8;
+
 /// What refreshes cost lately, and how long to wait before the next.
 #[derive(Debug)]
 pub struct Pace {
     wanted: Duration,
     max_share: f64,
     costs: VecDeque<(Instant, Duration)>,
+    seen: u32,
 }
 
 impl Pace {
@@ -28,6 +33,7 @@ impl Pace {
             wanted: Duration::from_secs_f64(wanted),
             max_share,
             costs: VecDeque::new(),
+            seen: 0,
         }
     }
 
@@ -39,6 +45,7 @@ impl Pace {
     /// A refresh ended at `now` and took `cost` of the server.
     pub fn spent(&mut self, now: Instant, cost: Duration) {
         self.costs.push_back((now, cost));
+        self.seen = self.seen.saturating_add(1);
         while self.costs.len() > 5 && now - self.costs[0].0 > WINDOW {
             self.costs.pop_front();
         }
@@ -61,6 +68,7 @@ impl Pace {
         costs.sort_unstable();
         let usual = match costs.len() {
             0..3 => Duration::ZERO,
+            _ if self.seen < WARM => costs[0],
             n => costs[n / 2],
         };
         usual.div_f64(self.max_share).min(LONGEST)
@@ -108,6 +116,12 @@ mod tests {
         let now = start + Duration::from_secs(30);
         assert_eq!(pace.interval(), Duration::from_secs(10));
         assert!(pace.share(now) > 0.09);
+        let mut cold = Pace::new(1.0, 0.02);
+        for (second, ms) in [900, 150, 80, 10].into_iter().enumerate() {
+            let then = start + Duration::from_secs(second as u64);
+            cold.spent(then, Duration::from_millis(ms));
+        }
+        assert_eq!(cold.interval(), Duration::from_secs(1), "a cold start");
         pace.want(60.0);
         assert_eq!(pace.interval(), Duration::from_secs(60));
     }

@@ -141,7 +141,17 @@ impl Pty {
 
     /// Waits until the screen satisfies a condition.
     pub fn wait(&self, what: &str, condition: impl Fn(&str) -> bool) -> String {
-        let end = Instant::now() + PATIENCE;
+        self.wait_within(PATIENCE, what, condition)
+    }
+
+    /// Waits until the screen satisfies a condition, for as long as given.
+    pub fn wait_within(
+        &self,
+        limit: Duration,
+        what: &str,
+        condition: impl Fn(&str) -> bool,
+    ) -> String {
+        let end = Instant::now() + limit;
         loop {
             let screen = self.screen();
             if condition(&screen) {
