@@ -160,8 +160,8 @@ impl Round {
 
     /// Runs what is due of the queue half.
     pub async fn run_queues(&mut self, db: &Session) -> Result<(), Fault> {
-        // a missing table or column: look again at what is there
-        if self.slots.queues.failed_with("42") {
+        // a missing table or column, or a whole system: look again at what is there
+        if self.slots.queues.failed_with("42") || !self.snapshot.gone.is_empty() {
             self.slots.detect.hurry();
         }
         probe!(self.slots.detect, self.detect(db));
