@@ -103,6 +103,14 @@ pub fn findings(report: &Report) -> String {
     text
 }
 
+/// Why nothing can be said about the queues, if so: silence would not mean that all is well.
+pub fn blind(snapshot: &Snapshot) -> Option<String> {
+    let unread = snapshot.probes.iter().find(|p| p.name == "queues");
+    let error = unread.and_then(|p| p.error.clone());
+    let none = snapshot.totals.is_empty().then(|| snapshot.no_queue());
+    error.or(none.flatten())
+}
+
 /// Is anything critical?
 pub fn critical(report: &Report) -> bool {
     report

@@ -30,12 +30,20 @@ impl App {
         if chosen.is_some_and(|row| rows.contains(&row)) {
             return;
         }
-        let until = self.now + ORDER_S;
+        let until = self.order_until();
         let view = self.view_mut(pane);
         view.cursor = rows.first().cloned();
         view.pinned = true;
         view.order = rows;
         view.order_until = until;
+    }
+
+    /// Until when the rows keep the order that they have now: for ever on a held view.
+    fn order_until(&self) -> f64 {
+        if self.held.is_some() {
+            return f64::INFINITY;
+        }
+        self.now + ORDER_S
     }
 
     /// Lets go of rows that are held for a person who has left.
@@ -68,7 +76,7 @@ impl App {
             _ => last,
         };
         let row = rows[to.min(last)].clone();
-        let until = self.now + ORDER_S;
+        let until = self.order_until();
         let view = self.view_mut(self.focus);
         view.cursor = Some(row);
         view.pinned = false;

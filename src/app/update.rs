@@ -358,6 +358,13 @@ impl App {
     }
 
     fn hold(&mut self) {
+        for pane in PaneId::ALL {
+            let order = crate::ui::table::visible(self, pane);
+            let held = self.held.is_none();
+            let view = self.view_mut(pane);
+            view.order_until = if held { f64::INFINITY } else { 0.0 };
+            view.order = order;
+        }
         self.held = match (self.held.take(), &self.snapshot) {
             (None, Some(snapshot)) => Some((snapshot.clone(), self.report.clone())),
             _ => None,

@@ -147,6 +147,7 @@ pub fn can_draw() -> Result<(), Exit> {
 fn once(args: &Watch, target: &Target, config: &Arc<Config>) -> Result<Exit> {
     let (snapshot, report) = runtime(1)?.block_on(once::snapshot(target, config))?;
     let critical = once::critical(&report);
+    let blind = once::blind(&snapshot);
     let text = if args.json {
         once::json(&snapshot, &report)? + "\n"
     } else if args.once {
@@ -155,10 +156,11 @@ fn once(args: &Watch, target: &Target, config: &Arc<Config>) -> Result<Exit> {
         once::findings(&report)
     };
     print(&text)?;
-    Ok(if args.check && critical {
-        Exit::Critical
-    } else {
-        Exit::Fine
+    Ok(match blind {
+        _ if !args.check => Exit::Fine,
+        _ if critical => Exit::Critical,
+        Some(why) => Exit::Error(format!("nothing was checked: {why}")),
+        None => Exit::Fine,
     })
 }
 

@@ -133,6 +133,7 @@ impl Sampler {
             if let Err(fault) = run {
                 return End::Lost(fault);
             }
+            *connected_before = true;
             // the first frame does not wait for the task tables
             if first && !self.emit().await {
                 return End::Stop;
@@ -150,7 +151,6 @@ impl Sampler {
             own.share_of_server_time = self.pace.share(now);
             own.interval_s = self.pace.interval().as_secs_f64();
             own.pid = session.pid;
-            *connected_before = true;
             if !self.emit().await {
                 return End::Stop;
             }

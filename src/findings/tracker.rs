@@ -141,10 +141,34 @@ impl Tracker {
     }
 
     fn report(&self, ctx: &Ctx, now: f64) -> Report {
-        let active: Vec<Active> = self
+        let interval = self.config.interval.max(ctx.snapshot.own.interval_s);
+        // one refresh in which it did not hold proves nothing; from then on it is over, and says so until it clears
+        let grace = 2.5 * interval;
+        let active = self.active(now, |gone| gone <= grace);
+        let over = self.active(now, |gone| gone > grace);
+        let undecided = self
             .tracks
+            .values()
+            .any(|t| !t.fired && t.last == now && t.trigger.severity > Severity::Info);
+        let mut findings: Vec<Finding> = order::order(&active);
+        let verdict = verdict::verdict(ctx, &findings, undecided);
+        findings.extend(order::order(&over).into_iter().map(|f| Finding {
+            severity: Severity::Info,
+            sentence: format!("over: {}", f.sentence),
+            ..f
+        }));
+        Report {
+            verdict,
+            layers: where_line::layers(ctx, &active),
+            findings,
+        }
+    }
+
+    /// Findings by how long their trigger has been gone, in seconds.
+    fn active(&self, now: f64, wanted: impl Fn(f64) -> bool) -> Vec<Active<'_>> {
+        self.tracks
             .iter()
-            .filter(|(_, track)| track.fired)
+            .filter(|(_, track)| track.fired && wanted(now - track.last))
             .map(|((rank, _), track)| Active {
                 rank: *rank,
                 rule: self.rules[*rank].name(),
@@ -152,17 +176,7 @@ impl Tracker {
                 since_s: (now - track.first.min(track.began)).max(0.0),
                 trigger: &track.trigger,
             })
-            .collect();
-        let undecided = self
-            .tracks
-            .values()
-            .any(|t| !t.fired && t.last == now && t.trigger.severity > Severity::Info);
-        let findings: Vec<Finding> = order::order(&active);
-        Report {
-            verdict: verdict::verdict(ctx, &findings, undecided),
-            layers: where_line::layers(ctx, &active),
-            findings,
-        }
+            .collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The one sentence under the header.
 
 use super::rule::Ctx;
-use super::words::{count, duration, plural, rate};
+use super::words::{clean, count, duration, plural, rate};
 use super::{Finding, Severity};
 use crate::probe::State;
 
@@ -15,7 +15,7 @@ pub fn verdict(ctx: &Ctx, findings: &[Finding], undecided: bool) -> String {
         return format!("one more look before a verdict: {figures}");
     }
     if let Some(why) = ctx.snapshot.no_queue() {
-        return format!("{why}: {figures}");
+        return format!("{}: {figures}", clean(&why, 160));
     }
     if findings.iter().any(|f| f.rule == "limited-view") {
         return format!("nothing wrong in what can be seen: {figures}");

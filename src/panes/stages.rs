@@ -7,7 +7,7 @@ use crate::app::state::{App, PaneId};
 use crate::findings::{Report, Severity};
 use crate::probe::queues::{Kind, Queue};
 use crate::probe::stages::{Stage, StageName};
-use crate::probe::{Count, Snapshot, State};
+use crate::probe::{Bound, Count, Snapshot, State};
 use crate::ui::fmt;
 use crate::ui::table::{Cell, Column, Row, Section, Table};
 use crate::ui::text::{dim, flow, ink, text};
@@ -240,7 +240,10 @@ fn kind(snapshot: &Snapshot, report: &Report, q: &Queue, k: &Kind, last: bool) -
     let name = if k.kind.is_empty() { "-" } else { &k.kind };
     let mut cells = vec![
         Cell::word(format!("{} {name}", if last { "└" } else { "├" })),
-        counted(Some(Count::exact(u64::from(k.ready)))),
+        counted(Some(Count {
+            count: u64::from(k.ready),
+            bound: q.count(State::Ready).map_or(Bound::Exact, |c| c.bound),
+        })),
         counted(Some(Count::exact(u64::from(k.running)))),
         Cell::figure_or(fmt::age(k.oldest_ready_s), k.oldest_ready_s),
         match k.last_claim_s {

@@ -63,8 +63,18 @@ fn table(app: &App) -> Table {
         .map(|t| row(app, snapshot, report, t))
         .collect();
     let section = Section::new("", &COLUMNS, rows).sortable();
+    let none = snapshot.no_queue().or(snapshot.unread("tasks"));
+    let none = none.unwrap_or("no live task".into());
     Table {
-        sections: vec![section.or(snapshot.no_queue().unwrap_or("no live task".into()))],
+        sections: vec![section.or(none)],
+    }
+}
+
+/// An id: numbers in the order of numbers.
+fn by_number(id: &str) -> Cell {
+    match id.parse::<u32>() {
+        Ok(n) => Cell::figure(id, f64::from(n)),
+        Err(_) => Cell::word(id),
     }
 }
 
@@ -85,7 +95,7 @@ fn row(app: &App, snapshot: &Snapshot, report: &Report, task: &Task) -> Row {
     let mut row = Row::new(
         id,
         vec![
-            Cell::word(&task.key.id),
+            by_number(&task.key.id),
             Cell::maybe(task.kind.as_deref()),
             state(task, since(task.cancel_requested_at)),
             Cell::figure_or(fmt::age(age), age),
@@ -218,6 +228,9 @@ fn head(app: &App, width: u16) -> Vec<Line<'static>> {
 
 /// Totals by state, live ones first, each with its name.
 pub fn totals(snapshot: &Snapshot) -> Vec<Vec<Span<'static>>> {
+    if let Some(why) = snapshot.unread("queues") {
+        return vec![vec![dim(why)]];
+    }
     let rows = snapshot.tasks.rows.len();
     let live = live(snapshot);
     let mut groups = vec![vec![

@@ -214,6 +214,11 @@ impl Watched {
             system: self.instance.system.clone(),
             schema: self.instance.schema.clone(),
             states: self.estimates.clone(),
+            asks_to_stop: self
+                .instance
+                .profile
+                .row
+                .contains_key("cancel_requested_at"),
         }
     }
 

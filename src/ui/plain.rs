@@ -39,6 +39,9 @@ pub fn tasks(snapshot: Snapshot, config: Arc<Config>, theme: &Theme) -> String {
     app.snapshot = Some(Arc::new(snapshot));
     let pane = crate::panes::pane(PaneId::Tasks);
     let table = (pane.table)(&app);
+    if table.rows().next().is_none() {
+        return "no such task\n".into();
+    }
     finish(&table.sections.iter().map(rows).collect::<String>(), theme)
 }
 

@@ -47,12 +47,20 @@ pub fn lines(app: &App, width: u16, room: Room) -> Vec<Line<'static>> {
             } else {
                 &report.verdict
             };
+            let sign = if calm.starts_with("all is well") {
+                "✓"
+            } else {
+                "·"
+            };
             // «all is well» stands where a severity would, what it rests on where its sentence would.
             let spans = match calm.split_once(": ") {
                 Some((word, rest)) if indent == INDENT && word.len() < INDENT - 4 => {
-                    vec![dim(format!(" ✓ {word:<w$}", w = INDENT - 3)), dim(rest)]
+                    vec![
+                        dim(format!(" {sign} {word:<w$}", w = INDENT - 3)),
+                        dim(rest),
+                    ]
                 }
-                _ => vec![dim(" ✓ "), dim(calm)],
+                _ => vec![dim(format!(" {sign} ")), dim(calm)],
             };
             lines.push(fit(Line::from(spans), width));
         }

@@ -8,7 +8,7 @@ mod watch;
 use jobtop::demo::{Act, Scenario};
 use jobtop::findings::{Finding, Severity};
 use tokio::sync::Semaphore;
-use watch::Watch;
+use watch::{Look, Watch};
 
 /// Demos at a time: each is a server and forty clients.
 static STAGE: Semaphore = Semaphore::const_new(2);
@@ -24,6 +24,10 @@ struct Case {
     severity: Severity,
     /// The probe that the rule reads.
     probe: &'static str,
+    /// Seconds for which it keeps what it has read.
+    keeps_s: f64,
+    /// Refreshes in which the rule can tell.
+    counts: fn(&Look) -> bool,
     /// What holds in the database when the rule's trigger does, and within how many seconds of the start.
     trigger: String,
     within_s: f64,
@@ -37,7 +41,7 @@ async fn comes(watch: &Watch, case: &Case) -> Finding {
     let true_at = watch.when(rule, &case.trigger, case.within_s).await;
     let found = watch.until(rule, 25.0, |l| l.finding(rule).is_some()).await;
     let finding = found.finding(rule).expect("the finding").clone();
-    let refreshes = watch.readings(case.probe, true_at, found.at);
+    let refreshes = watch.readings(case, true_at, found.at);
     eprintln!(
         "{}: {rule} after {:.1} s, {refreshes} refreshes: {}",
         case.act.name(),
@@ -76,7 +80,7 @@ async fn goes(watch: &Watch, case: &Case, over: &str, within_s: f64) {
         })
         .await;
     let seen_at = watch.first_reading(case.probe, over_at);
-    let late = watch.looks_between(seen_at + clear_after, gone.at);
+    let late = watch.readings(case, seen_at + clear_after, gone.at);
     eprintln!(
         "{}: {rule} gone {:.1} s after its cause, {late} refreshes late",
         case.act.name(),

@@ -16,6 +16,8 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
+use super::Case;
+
 /// How much longer than promised anything may take on a busy machine.
 const PATIENCE: f64 = 5.0;
 
@@ -23,6 +25,8 @@ const PATIENCE: f64 = 5.0;
 pub struct Look {
     /// The server's clock, in seconds.
     pub at: f64,
+    /// When it came, by our own clock.
+    came: Instant,
     /// What was read.
     pub snapshot: Arc<Snapshot>,
     /// What it says.
@@ -35,10 +39,11 @@ impl Look {
         self.report.findings.iter().find(|f| f.rule == rule)
     }
 
-    /// Seconds since a probe was last read, at the end of the refresh.
-    fn age(&self, probe: &str) -> Option<f64> {
+    /// When a probe was last read, by our own clock.
+    fn read_at(&self, probe: &str) -> Option<Instant> {
         let health = self.snapshot.probes.iter().find(|p| p.name == probe)?;
-        health.age_s
+        self.came
+            .checked_sub(Duration::from_secs_f64(health.age_s?.max(0.0)))
     }
 }
 
@@ -82,6 +87,7 @@ impl Watch {
                         told.tell(at, &report);
                         let look = Arc::new(Look {
                             at,
+                            came: Instant::now(),
                             snapshot,
                             report,
                         });
@@ -179,30 +185,33 @@ impl Watch {
     fn reads(&self, probe: &str) -> Vec<Arc<Look>> {
         let looks = self.looks();
         let read = |pair: &[Arc<Look>]| {
-            let age = pair[1].age(probe)?;
-            let before = pair[0].age(probe);
-            let read = before.is_none_or(|b| age < b) || age < pair[1].at - pair[0].at;
-            read.then(|| pair[1].clone())
+            let (before, now) = (pair[0].read_at(probe), pair[1].read_at(probe)?);
+            // What comes late seems to have been read late.
+            let again = before.is_none_or(|b| now > b + Duration::from_millis(300));
+            again.then(|| pair[1].clone())
         };
         looks.windows(2).filter_map(read).collect()
     }
 
-    /// How often a probe was read after one moment of the server's clock, up to another.
-    pub fn readings(&self, probe: &str, after: f64, to: f64) -> usize {
-        let reads = self.reads(probe);
-        reads.iter().filter(|l| l.at > after && l.at <= to).count()
+    /// How often there was news for a rule after one moment of the server's clock, up to another.
+    pub fn readings(&self, case: &Case, after: f64, to: f64) -> usize {
+        let mut last = f64::NEG_INFINITY;
+        let reads = self.reads(case.probe);
+        let news = reads.iter().filter(|l| {
+            let in_time = l.at > after && l.at <= to;
+            let new = in_time && l.at - last >= case.keeps_s && (case.counts)(l);
+            if new {
+                last = l.at;
+            }
+            new
+        });
+        news.count()
     }
 
     /// When a probe was first read after a moment.
     pub fn first_reading(&self, probe: &str, after: f64) -> f64 {
         let first = self.reads(probe).into_iter().find(|l| l.at > after);
         first.map_or(after, |l| l.at)
-    }
-
-    /// Refreshes between two moments.
-    pub fn looks_between(&self, after: f64, to: f64) -> usize {
-        let looks = self.looks();
-        looks.iter().filter(|l| l.at > after && l.at <= to).count()
     }
 
     /// Ends feed and demo; nothing may have been lost or refused on the way.

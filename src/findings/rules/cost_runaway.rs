@@ -8,8 +8,6 @@ use crate::probe::cost::Spender;
 
 /// Share lost to failed attempts from which on it is worth saying.
 const LOST: f64 = 0.1;
-/// Share of the rate that makes an alarm, below which a spender does not burn any more.
-const STILL: f64 = 0.5;
 /// The same money seen from two sides: the side with this share of the other's excess tells it.
 const SAME_MONEY: f64 = 0.8;
 
@@ -61,9 +59,7 @@ fn runs_away(ctx: &Ctx, s: &Spender) -> bool {
     s.usual_usd_per_hour.is_some_and(|usual| {
         let alarm = (ctx.limits().cost_factor * usual.dollars()).max(ctx.limits().cost_floor);
         // What ten minutes add up to stays that for ten minutes; it is over when the spending is.
-        let still = s
-            .usd_per_hour_now
-            .is_none_or(|n| n.dollars() >= STILL * alarm);
+        let still = s.usd_per_hour_now.is_none_or(|n| n.dollars() >= alarm);
         now >= alarm && still
     })
 }
@@ -143,8 +139,8 @@ mod tests {
             };
             cost(vec![spender], vec![])
         };
-        says(RULE, &burns(5_000_000));
-        silent(RULE, &burns(4_990_000));
+        says(RULE, &burns(10_000_000));
+        silent(RULE, &burns(9_990_000));
     }
 
     #[test]

@@ -7,8 +7,9 @@ use crate::probe::queues::Queue;
 
 /// How many times the longest gap must have passed.
 const GAPS: f64 = 3.0;
-/// History below which nothing is said, in seconds: a day, so that nights are known.
-const HISTORY: f64 = 86_400.0;
+/// History below which nothing is said, in seconds: a day, so that nights are known. No more than that is kept, by the
+/// minute: what is known may be a moment short of it.
+const HISTORY: f64 = 86_400.0 - 60.0;
 
 /// See the module.
 pub struct InflowStopped;
@@ -87,7 +88,7 @@ mod tests {
         silent(RULE, &stopped(900.0, 300.0, 86_400.0));
         silent(RULE, &stopped(299.0, 1.0, 86_400.0));
         says(RULE, &stopped(300.0, 1.0, 86_400.0));
-        silent(RULE, &stopped(9e4, 300.0, 86_399.0));
+        silent(RULE, &stopped(9e4, 300.0, 86_339.0));
     }
 
     #[test]

@@ -47,6 +47,13 @@ impl Rule for LimitedView {
             );
         }
         triggers.extend(unread(ctx));
+        triggers.extend(ctx.snapshot.gone.iter().map(|system| {
+            let sentence = format!(
+                "{} was here and is gone: dropped, renamed, or out of sight",
+                name(system)
+            );
+            Trigger::new(format!("gone/{system}"), Severity::Critical, sentence)
+        }));
         for queue in &ctx.snapshot.queues {
             let rls = |note: &&String| note.to_lowercase().contains("row-level security");
             if let Some(note) = queue.notes.iter().find(rls) {
@@ -62,13 +69,20 @@ impl Rule for LimitedView {
     }
 }
 
+/// A missing table, column or right does not come back by itself: no need to wait and see.
+fn lasting(error: &str) -> bool {
+    ["(42P01)", "(42703)", "(42501)"]
+        .iter()
+        .any(|code| error.contains(code))
+}
+
 /// Probes that fail for the same reason are one matter; it is grave where nothing is known of the queues.
 fn unread(ctx: &Ctx) -> Vec<Trigger> {
     let stale = STALE.max(ctx.patience() / 2.0);
     let mut reasons: BTreeMap<&str, Vec<&ProbeHealth>> = BTreeMap::new();
     for probe in &ctx.snapshot.probes {
         if let Some(error) = &probe.error
-            && probe.age_s.is_none_or(|age| age >= stale)
+            && (lasting(error) || probe.age_s.is_none_or(|age| age >= stale))
         {
             reasons.entry(error).or_default().push(probe);
         }
@@ -135,6 +149,14 @@ mod tests {
         );
         silent(RULE, &probe(Some(500.0), None));
         says(RULE, &probe(None, Some("timeout")));
+    }
+
+    #[test]
+    fn a_queue_that_vanishes_is_critical() {
+        let gone = with(|s| s.gone = vec!["agent_queue in schema agent_queue".into()]);
+        assert!(
+            says(RULE, &gone).starts_with("agent_queue in schema agent_queue was here and is gone")
+        );
     }
 
     #[test]

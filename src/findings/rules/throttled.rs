@@ -7,6 +7,8 @@ use crate::probe::State;
 use crate::probe::queues::Queue;
 use crate::probe::stages::StageName;
 
+/// Seconds of waiting below which nobody minds: a batch that just came in.
+const SHORT: f64 = 5.0;
 /// Share of the slots that live workers must hold; where it is less, the leases are the story.
 const LIVE: f64 = 0.8;
 
@@ -56,7 +58,7 @@ fn check(ctx: &Ctx, queue: &Queue) -> Option<Trigger> {
         return None;
     }
     let usual = ctx.usual(queue, None, StageName::Wait)?.p95_s?;
-    if queue.oldest_ready_s? <= usual {
+    if queue.oldest_ready_s? <= usual.max(SHORT) {
         return None;
     }
     let drain = drain_s(queue);

@@ -86,6 +86,7 @@ pub struct Ledger {
     pub cut: Option<String>,
     /// When it was last read, in seconds since 1970.
     pub read_at: f64,
+    tried_at: f64,
     deep_at: f64,
     top_at: f64,
     rate: f64,
@@ -101,10 +102,10 @@ impl Ledger {
         window: f64,
     ) -> Result<(), Fault> {
         self.missing = missing(instance);
-        if self.missing.is_some() || now - self.read_at < 4.5 {
+        if self.missing.is_some() || now - self.tried_at < 4.5 {
             return Ok(());
         }
-        self.read_at = now;
+        self.tried_at = now;
         let back = match self.known_from {
             Some(_) if now - self.deep_at >= DEEP => {
                 self.deep_at = now;
@@ -120,6 +121,7 @@ impl Ledger {
         let records = self
             .replace(session, instance, from, now + 10.0, 10)
             .await?;
+        self.read_at = now;
         self.rate = records as f64 / (now - from).max(1.0);
         self.cut = (records >= ROWS)
             .then(|| format!("cost: more than {ROWS} records in half a minute: at least this"));

@@ -29,6 +29,8 @@ pub fn total<'a>(
     still: f64,
 ) -> Option<Cost> {
     let still = still.clamp(10.0, 120.0);
+    // by whole cells of ten seconds
+    let still_from = |read_at: f64| ((read_at - still) / 10.0).floor() * 10.0;
     let mut read_at = now;
     let mut sums: BTreeMap<&Key, Sums> = BTreeMap::new();
     let mut cost = Cost {
@@ -69,7 +71,7 @@ pub fn total<'a>(
                     &mut s.before
                 };
                 part.add(spend);
-                if at + 10.0 > ledger.read_at - still {
+                if at >= still_from(ledger.read_at) {
                     s.still.add(spend);
                 }
             }
@@ -115,7 +117,8 @@ pub fn total<'a>(
             unpriced_tokens: s.all.unpriced,
             usd_per_hour: rate(&s.recent, recent_hours),
             usual_usd_per_hour: usual(s, s.before.records),
-            usd_per_hour_now: (known <= read_at - still).then(|| rate(&s.still, still / 3600.0)),
+            usd_per_hour_now: (known <= read_at - still)
+                .then(|| rate(&s.still, (read_at - still_from(read_at)) / 3600.0)),
             tries_per_task: None,
         });
     }

@@ -227,7 +227,9 @@ impl History {
             // arrivals go on alone, to a day
             let both = reading.1 && (arrivals - tries).abs() < 1.0;
             let alone = reading.1 && !attempts && arrivals > when.now - KEPT;
-            if rows >= ROWS / 2 || !(attempts || alone) {
+            // there is no hurry with yesterday
+            let enough = if attempts { ROWS / 2 } else { ROWS / 6 };
+            if rows >= enough || !(attempts || alone) {
                 return Ok(());
             }
             let to = if attempts { tries } else { arrivals };
@@ -236,7 +238,7 @@ impl History {
             } else {
                 self.rates.1
             };
-            let most = if attempts { RECENT as f64 } else { 3600.0 };
+            let most = if attempts { RECENT as f64 } else { KEPT };
             let fits = (ROWS as f64 * 0.5 / rate.max(0.01)).clamp(FINE as f64, most);
             let length = self.piece.unwrap_or(fits).min(fits.max(FINE as f64));
             let limit = if attempts {
@@ -289,10 +291,6 @@ impl History {
             }
             if both || alone {
                 self.arrivals.known_from = Some(from);
-            }
-            if alone {
-                // there is no hurry with yesterday
-                return Ok(());
             }
         }
         Ok(())
