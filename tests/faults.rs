@@ -211,3 +211,36 @@ fn a_full_server_lets_the_poll_session_write() {
         "enqueued"
     );
 }
+
+#[test]
+fn a_queue_that_vanishes_is_missed_and_found_again() {
+    let place = Place::new("vanished");
+    let mut pty = place.watch(&[], 160, 45);
+    pty.wait_text("parser");
+    place.sql("ALTER TABLE agent_queue.tasks RENAME TO tasks_old");
+    pty.wait_text("was here and is gone");
+    place.sql("ALTER TABLE agent_queue.tasks_old RENAME TO tasks");
+    pty.wait("the queue again", |s| {
+        s.contains("parser") && !s.contains("CRITICAL")
+    });
+    pty.keys("q");
+    assert_eq!(pty.exit_code(), 0);
+}
+
+#[test]
+fn losing_the_server_at_the_first_look_is_no_end() {
+    let (cluster, place) = own_cluster("early");
+    // the queue half waits for this lock, so that the server goes down within the first look
+    let (client, runtime) = place.client();
+    runtime.block_on(async {
+        let lock = "BEGIN; LOCK TABLE agent_queue.tasks IN ACCESS EXCLUSIVE MODE";
+        client.batch_execute(lock).await.expect("locked");
+    });
+    place.value("SELECT 1");
+    let mut pty = place.watch(&[], 100, 30);
+    pty.wait_text("CONN");
+    cluster.restart(true).expect("restarted");
+    pty.wait("live data", |s| s.contains("LIVE") && s.contains("CONN"));
+    pty.keys("q");
+    assert_eq!(pty.exit_code(), 0);
+}

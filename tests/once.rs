@@ -299,3 +299,29 @@ fn migrate_may_be_repeated_and_the_trigger_comes_and_goes() {
     let (code, _, _) = place.run(&["migrate", &place.url, "--with-notify", "--remove-notify"]);
     assert_eq!(code, 2);
 }
+
+#[test]
+fn what_cannot_be_seen_is_not_called_fine() {
+    let place = Place::new("blind");
+    let (_, config) = common::database("empty");
+    let database = config.get_dbname().expect("a name").to_string();
+    let empty = place
+        .url
+        .replace(place.url.rsplit('=').next().expect("a name"), &database);
+    let (code, _, err) = place.run(&[&empty, "--check"]);
+    assert_eq!(code, 1);
+    assert!(err.contains("no queue found"), "{err}");
+    place.sql("DROP ROLE IF EXISTS blind_one; CREATE ROLE blind_one LOGIN");
+    let stranger = format!("{} user=blind_one", place.url);
+    let (code, out, err) = place.run(&[&stranger, "--check"]);
+    assert_eq!(code, 1, "{out}");
+    assert!(err.contains("permission denied"), "{err}");
+    let (code, out, _) = place.run(&[&stranger, "--once"]);
+    assert_eq!(code, 0);
+    assert!(out.contains("not read"), "{out}");
+    assert!(
+        !out.contains("none expired") && !out.contains("$0.00"),
+        "unknown is not 0:\n{out}"
+    );
+    place.sql("DROP ROLE blind_one");
+}

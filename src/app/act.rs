@@ -28,7 +28,10 @@ impl App {
         let mut refused: BTreeMap<&'static str, usize> = BTreeMap::new();
         let mut tasks: Vec<Task> = Vec::new();
         for task in chosen {
-            match verb.refuses(&task) {
+            let deaf = verb == Verb::Cancel && self.cannot_ask_to_stop(&task);
+            let deaf =
+                deaf.then_some("running, and their system has no way to ask a worker to stop");
+            match verb.refuses(&task).or(deaf) {
                 Some(why) => *refused.entry(why).or_default() += 1,
                 None => tasks.push(task),
             }
@@ -51,6 +54,13 @@ impl App {
         }
         let dialog = self.dialog(verb, &tasks, &refused);
         self.layers.push(Layer::Confirm(Box::new(dialog)));
+    }
+
+    /// A running task of a system whose rows carry no cancel request.
+    fn cannot_ask_to_stop(&self, task: &Task) -> bool {
+        let totals = self.snapshot.iter().flat_map(|s| &s.totals);
+        let mut of = totals.filter(|t| t.system == task.key.system && t.schema == task.key.schema);
+        task.state == State::Running && of.next().is_some_and(|t| !t.asks_to_stop)
     }
 
     fn chosen_tasks(&self) -> Vec<Task> {

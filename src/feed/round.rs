@@ -14,6 +14,7 @@ use crate::probe::server::Server;
 use crate::probe::tasks::Filter;
 use crate::probe::tasks::Task;
 use crate::probe::{ServerTime, Snapshot, leases, maintenance, statement};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,8 @@ pub struct Round {
     activity: Option<Activity>,
     /// What `LISTEN` was said for on this session; `None` before it was tried.
     listening: Option<Vec<String>>,
+    /// Systems that were found at any time.
+    systems: BTreeSet<String>,
     /// Channels of the systems found.
     channels: Vec<String>,
     slots: Slots,
@@ -111,6 +114,7 @@ impl Round {
             owners: leases::Memory::default(),
             activity: None,
             listening: None,
+            systems: BTreeSet::new(),
             channels: Vec::new(),
             slots: Slots::new(),
             snapshot: Snapshot {
@@ -156,6 +160,10 @@ impl Round {
 
     /// Runs what is due of the queue half.
     pub async fn run_queues(&mut self, db: &Session) -> Result<(), Fault> {
+        // a missing table or column, or a whole system: look again at what is there
+        if self.slots.queues.failed_with("42") || !self.snapshot.gone.is_empty() {
+            self.slots.detect.hurry();
+        }
         probe!(self.slots.detect, self.detect(db));
         self.listen(db).await?;
         let Some(now) = self.activity.as_ref().map(|a| a.now) else {
@@ -177,7 +185,14 @@ impl Round {
     }
 
     async fn detect(&mut self, db: &Session) -> Result<(), Fault> {
+        let names = |queues: &QueueProbes| -> BTreeSet<String> {
+            let name = |i: &crate::queue::Instance| format!("{} in schema {}", i.system, i.schema);
+            queues.instances().map(name).collect()
+        };
+        self.systems.extend(names(&self.queues));
         self.queues.detect(db).await?;
+        let here = names(&self.queues);
+        self.snapshot.gone = self.systems.difference(&here).cloned().collect();
         self.channels.clear();
         for instance in self.queues.instances() {
             self.channels.extend(instance.channels(db).await?);
@@ -199,6 +214,9 @@ impl Round {
         }
         tries(&mut self.snapshot);
         self.snapshot.probes = self.slots.all().map(|s| s.health(now)).to_vec();
+        if self.snapshot.unread("cost").is_some() {
+            self.snapshot.cost = None;
+        }
         self.snapshot.clone()
     }
 

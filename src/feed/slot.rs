@@ -45,6 +45,12 @@ impl Slot {
         }
     }
 
+    /// Did it fail the last time, with an SQLSTATE that starts like this?
+    pub fn failed_with(&self, code: &str) -> bool {
+        let error = self.error.as_deref().unwrap_or_default();
+        error.contains(&format!("({code}"))
+    }
+
     /// Notes how it went. Returns the fault where the session is gone.
     pub fn done(&mut self, now: Instant, result: Result<(), Fault>) -> Result<(), Fault> {
         match result {

@@ -114,6 +114,9 @@ pub fn drain(queue: &Queue) -> Drain {
 
 /// Tasks in a state over all queues; `None` where no queue knows.
 pub fn total(snapshot: &Snapshot, state: State) -> Option<Count> {
+    if snapshot.unread("queues").is_some() {
+        return None;
+    }
     let counts: Vec<Option<Count>> = snapshot.queues.iter().map(|q| q.count(state)).collect();
     if counts.iter().all(Option::is_none) && !counts.is_empty() {
         return None;

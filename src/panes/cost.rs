@@ -167,7 +167,11 @@ fn top_task(snapshot: &Snapshot, report: &Report, t: &TopTask) -> Row {
 }
 
 fn head(app: &App, width: u16) -> Vec<Line<'static>> {
-    let Some(cost) = app.shown().and_then(|(s, _)| s.cost.as_ref()) else {
+    let shown = app.shown().map(|(s, _)| s);
+    if let Some(why) = shown.and_then(|s| s.unread("cost")) {
+        return vec![Line::from(dim(why))];
+    }
+    let Some(cost) = shown.and_then(|s| s.cost.as_ref()) else {
         return vec![Line::from(dim("not recorded"))];
     };
     let width = usize::from(width);

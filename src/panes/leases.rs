@@ -74,6 +74,7 @@ fn table(app: &App) -> Table {
         let age = |l: &Lease| l.overdue_s.unwrap_or(f64::MAX);
         age(b).total_cmp(&age(a))
     });
+    let none = |calm: &str| snapshot.unread("leases").unwrap_or(calm.into());
     Table {
         sections: vec![
             Section::new(
@@ -85,13 +86,13 @@ fn table(app: &App) -> Table {
                     .collect(),
             )
             .sortable()
-            .or("no worker holds a task or has finished one lately"),
+            .or(none("no worker holds a task or has finished one lately")),
             Section::new(
                 "",
                 &EXPIRED,
                 leases.into_iter().map(|l| lease(report, l)).collect(),
             )
-            .or("no lease has expired"),
+            .or(none("no lease has expired")),
         ],
     }
 }
@@ -204,6 +205,9 @@ pub fn summary(app: &App) -> Vec<Vec<Span<'static>>> {
     let Some((snapshot, _)) = app.shown() else {
         return Vec::new();
     };
+    if let Some(why) = snapshot.unread("leases") {
+        return vec![vec![dim(why)]];
+    }
     let expired = snapshot.leases.len();
     let mut first = if expired == 0 {
         vec![dim("none expired")]

@@ -63,8 +63,10 @@ fn table(app: &App) -> Table {
         .map(|t| row(app, snapshot, report, t))
         .collect();
     let section = Section::new("", &COLUMNS, rows).sortable();
+    let none = snapshot.no_queue().or(snapshot.unread("tasks"));
+    let none = none.unwrap_or("no live task".into());
     Table {
-        sections: vec![section.or(snapshot.no_queue().unwrap_or("no live task".into()))],
+        sections: vec![section.or(none)],
     }
 }
 
@@ -226,6 +228,9 @@ fn head(app: &App, width: u16) -> Vec<Line<'static>> {
 
 /// Totals by state, live ones first, each with its name.
 pub fn totals(snapshot: &Snapshot) -> Vec<Vec<Span<'static>>> {
+    if let Some(why) = snapshot.unread("queues") {
+        return vec![vec![dim(why)]];
+    }
     let rows = snapshot.tasks.rows.len();
     let live = live(snapshot);
     let mut groups = vec![vec![

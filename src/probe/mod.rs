@@ -65,6 +65,9 @@ pub struct Snapshot {
     pub cost: Option<cost::Cost>,
     /// The tasks most in need of attention, and how many live tasks there are.
     pub tasks: tasks::TaskList,
+    /// Queue systems that were here and are not any more.
+    #[serde(default)]
+    pub gone: Vec<String>,
     /// Health of each probe.
     pub probes: Vec<ProbeHealth>,
     /// What jobtop itself costs the server.
@@ -104,6 +107,18 @@ pub struct Own {
 }
 
 impl Snapshot {
+    /// Why nothing is known of what a probe reads, where it never succeeded: unknown is not 0.
+    pub fn unread(&self, probe: &str) -> Option<String> {
+        let probe = self.probes.iter().find(|p| p.name == probe)?;
+        if probe.age_s.is_some() {
+            return None;
+        }
+        Some(match &probe.error {
+            Some(error) => format!("not read: {error}"),
+            None => "being read".into(),
+        })
+    }
+
     /// Why there is no queue to show; `None` where there is one.
     pub fn no_queue(&self) -> Option<String> {
         if !self.queues.is_empty() {

@@ -66,6 +66,9 @@ pub struct Totals {
     pub schema: String,
     /// By state; empty where there are no statistics.
     pub states: BTreeMap<State, Count>,
+    /// Its rows can carry a cancel request, so that a running task can be asked to stop.
+    #[serde(default)]
+    pub asks_to_stop: bool,
 }
 
 /// Depth of one kind of task within a queue.

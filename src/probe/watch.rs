@@ -3,7 +3,7 @@
 
 use super::cost::{Cost, total};
 use super::flow::{self, history::When};
-use super::queues::estimate;
+use super::queues::{Totals, estimate};
 use super::tasks::{self, Task, TaskDetail, TaskKey, TaskList};
 use super::watched::{PAUSE, Watched};
 use super::{ServerTime, Snapshot};
@@ -241,5 +241,20 @@ impl QueueProbes {
             "the most urgent tasks only: filter by state and queue for others".to_string()
         });
         TaskList { rows, note }
+    }
+}
+
+impl Watched {
+    fn totals(&self) -> Totals {
+        Totals {
+            system: self.instance.system.clone(),
+            schema: self.instance.schema.clone(),
+            states: self.estimates.clone(),
+            asks_to_stop: self
+                .instance
+                .profile
+                .row
+                .contains_key("cancel_requested_at"),
+        }
     }
 }

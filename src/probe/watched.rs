@@ -7,7 +7,7 @@ use super::flow::{Attempts, Flow, History, failing, history::When};
 use super::leases::skew::Skew;
 use super::leases::{self, Poison, Worker, poison};
 use super::queues::depth::{Depth, One, later};
-use super::queues::{Kind, Queue, Totals, Violation, invariants};
+use super::queues::{Kind, Queue, Violation, invariants};
 use super::stages::Stage;
 use super::tasks::{Task, list};
 use super::{Bound, Count, ServerTime, State};
@@ -207,14 +207,6 @@ impl Watched {
         self.claims
             .get(&(queue.to_string(), kind.to_string()))
             .copied()
-    }
-
-    pub(super) fn totals(&self) -> Totals {
-        Totals {
-            system: self.instance.system.clone(),
-            schema: self.instance.schema.clone(),
-            states: self.estimates.clone(),
-        }
     }
 
     pub(super) fn workers(&self, now: ServerTime) -> Vec<Worker> {

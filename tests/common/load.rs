@@ -31,7 +31,7 @@ pub fn agent_queue_tasks(finished: u32) -> String {
          SELECT 'c' || a.id, a.task_id, a.attempt, 'q', 'm', 1000, 100, 0.01, 0.001, a.finished_at FROM task_attempts a ORDER BY a.id;
          INSERT INTO tasks (queue, kind, agent, tenant, payload, status, priority, created_at, run_after, deferred, attempt, claimed_at, started_at, heartbeat_at, locked_by, lease_expires_at, lease_token)
          SELECT 'q' || i % 5, 'k' || i % 12, 'agent-' || i % 40, 'tenant-' || i % 500, jsonb_build_object('n', i, 'text', repeat('x', 100)),
-                CASE WHEN i % 5 = 4 THEN 'processing' ELSE 'enqueued' END, i % 4, now() - i * interval '20 ms', now() + CASE WHEN i % 10 = 0 THEN interval '1 h' ELSE - i * interval '20 ms' END,
+                CASE WHEN i % 5 = 4 THEN 'processing' ELSE 'enqueued' END, i % 4, now() - interval '10 s' - i * interval '20 ms', now() + CASE WHEN i % 10 = 0 THEN interval '1 h' ELSE - interval '10 s' - i * interval '20 ms' END,
                 i % 10 = 0, (i % 5 = 4 OR i % 20 = 0)::int, CASE WHEN i % 5 = 4 THEN now() - interval '9 s' END, CASE WHEN i % 5 = 4 THEN now() - interval '9 s' END,
                 CASE WHEN i % 5 = 4 THEN now() END, CASE WHEN i % 5 = 4 THEN 'w' || i % 40 END, CASE WHEN i % 5 = 4 THEN now() + i * interval '1 s' END, (i % 5 = 4)::int
            FROM generate_series(1, 5000) i;
@@ -52,7 +52,7 @@ CREATE INDEX agent_jobs_finished ON public.agent_jobs (finished_at) WHERE finish
 INSERT INTO public.agent_jobs (payload, status, priority, leased_until, started_at, finished_at, created_at, attempt, tenant)
 SELECT '{}', CASE WHEN i <= 20 THEN 'running' WHEN i <= 120 THEN 'queued' ELSE 'succeeded' END, i % 3, CASE WHEN i <= 20 THEN now() + interval '1 h' END,
        CASE WHEN i <= 20 THEN now() WHEN i > 120 THEN now() + interval '400 s' - i * interval '2 s' END, CASE WHEN i > 120 THEN now() + interval '401 s' - i * interval '2 s' END,
-       now() + interval '390 s' - i * interval '2 s', (i <= 20 OR i > 120)::int, 't' || i % 5 FROM generate_series(1, 1000) i;
+       CASE WHEN i > 120 THEN now() + interval '390 s' - i * interval '2 s' ELSE now() - i * interval '1 s' END, (i <= 20 OR i > 120)::int, 't' || i % 5 FROM generate_series(1, 1000) i;
 CREATE TABLE public.workflow_jobs (id serial PRIMARY KEY, job_type text NOT NULL, payload jsonb, status text NOT NULL DEFAULT 'pending', claimed_at timestamp,
   run_after timestamp NOT NULL DEFAULT now(), last_error text, attempt_count int NOT NULL DEFAULT 0, max_attempts int NOT NULL DEFAULT 5, created_at timestamp NOT NULL DEFAULT now());
 CREATE INDEX workflow_jobs_claim ON public.workflow_jobs (run_after) WHERE status = 'pending';

@@ -56,11 +56,15 @@ pub async fn database(hint: &str, sql: &str) -> (Config, Client) {
     config.dbname(&name);
     let client = common::connect(&config).await;
     client.batch_execute(sql).await.expect("the data");
-    client
-        .batch_execute("VACUUM ANALYZE")
-        .await
-        .expect("vacuumed");
+    settle(&client).await;
     (config, client)
+}
+
+/// What vacuum makes of a table at rest. The log is flushed first, else no page is known to be visible to all.
+pub async fn settle(client: &Client) {
+    for sql in ["CHECKPOINT", "VACUUM ANALYZE"] {
+        client.batch_execute(sql).await.expect(sql);
+    }
 }
 
 /// The same for the role that watches.

@@ -53,10 +53,7 @@ async fn round(config: &Config, synchronous: bool) -> f64 {
         )
         .await
         .expect("tasks");
-    admin
-        .batch_execute("VACUUM ANALYZE agent_queue.tasks; CHECKPOINT")
-        .await
-        .expect("vacuumed");
+    place::settle(&admin).await;
     let stop = Arc::new(AtomicBool::new(false));
     let done = Arc::new(AtomicU64::new(0));
     let mut work = Vec::new();

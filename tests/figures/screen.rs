@@ -76,10 +76,7 @@ async fn small(hint: &str) -> (tokio_postgres::Config, Client) {
         .batch_execute(&load::agent_queue_tasks(2000))
         .await
         .expect("tasks");
-    client
-        .batch_execute("VACUUM ANALYZE")
-        .await
-        .expect("vacuumed");
+    place::settle(&client).await;
     (config, client)
 }
 
@@ -102,7 +99,7 @@ fn bytes_of_a_frame() {
         );
         let idle = during(&mut pty, |_| std::thread::sleep(Duration::from_secs(10)));
         println!("  only the clock       {}", sizes(&idle));
-        pty.keys("7");
+        pty.keys("6");
         let cursor = during(&mut pty, |pty| {
             for _ in 0..5 {
                 pty.keys("j");

@@ -47,6 +47,13 @@ impl Rule for LimitedView {
             );
         }
         triggers.extend(unread(ctx));
+        triggers.extend(ctx.snapshot.gone.iter().map(|system| {
+            let sentence = format!(
+                "{} was here and is gone: dropped, renamed, or out of sight",
+                name(system)
+            );
+            Trigger::new(format!("gone/{system}"), Severity::Critical, sentence)
+        }));
         for queue in &ctx.snapshot.queues {
             let rls = |note: &&String| note.to_lowercase().contains("row-level security");
             if let Some(note) = queue.notes.iter().find(rls) {
@@ -142,6 +149,14 @@ mod tests {
         );
         silent(RULE, &probe(Some(500.0), None));
         says(RULE, &probe(None, Some("timeout")));
+    }
+
+    #[test]
+    fn a_queue_that_vanishes_is_critical() {
+        let gone = with(|s| s.gone = vec!["agent_queue in schema agent_queue".into()]);
+        assert!(
+            says(RULE, &gone).starts_with("agent_queue in schema agent_queue was here and is gone")
+        );
     }
 
     #[test]
