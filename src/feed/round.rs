@@ -53,6 +53,8 @@ struct Slots {
 impl Slots {
     fn new() -> Self {
         let seconds = Duration::from_secs;
+        // at every other refresh of a second: rows that a person reads, and what is done about them takes longer
+        let every_other = Duration::from_millis(1500);
         Self {
             server: Slot::new("server", seconds(30)),
             activity: Slot::new("activity", Duration::ZERO),
@@ -60,8 +62,8 @@ impl Slots {
             tables: Slot::new("tables", seconds(5)),
             detect: Slot::new("detect", seconds(30)),
             queues: Slot::new("queues", Duration::ZERO),
-            leases: Slot::new("leases", Duration::ZERO),
-            tasks: Slot::new("tasks", Duration::ZERO),
+            leases: Slot::new("leases", every_other),
+            tasks: Slot::new("tasks", every_other),
             finished: Slot::new("finished", Duration::ZERO),
             cost: Slot::new("cost", seconds(5)),
         }

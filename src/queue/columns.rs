@@ -142,7 +142,7 @@ impl Cast {
         match self {
             Text(n) => format!("left(({expr})::text, {n})"),
             Long => format!("left(({expr})::text, 4096)"),
-            Time => format!("extract(epoch FROM ({expr})::timestamptz)::float8"),
+            Time => format!("date_part('epoch', ({expr})::timestamptz)"),
             Int => format!("({expr})::int8"),
             Float => format!("({expr})::float8"),
             Money => format!("({expr})::numeric::text"),

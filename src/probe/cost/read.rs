@@ -53,7 +53,7 @@ fn money(
 fn at(instance: &Instance, source: &Source, branch: &Branch) -> Result<String, Fault> {
     match &source.at {
         Some(at) => Ok(format!(
-            "extract(epoch FROM {})::float8",
+            "date_part('epoch', {})",
             instance.fill(at.get_ref(), branch)?
         )),
         None => Err(Fault::own("a cost source without a time")),

@@ -128,7 +128,7 @@ fn tries(instance: &Instance, source: &Source, branch: &Branch) -> Result<String
          FROM (SELECT y.*, {} FROM (SELECT (floor(x.at / :slot) * :slot)::int8 AS slot, \
              (floor(x.at / :wide) * :wide)::int8 AS wide, coalesce(x.queue, '') AS queue, coalesce(x.kind, '') AS kind, x.tenant, x.worker, x.task_state, x.claimed_at, {failed} AS failed, \
              CASE WHEN {failed} THEN coalesce({NORMAL}, '(no message)') END AS error, {} \
-           FROM (SELECT extract(epoch FROM {at})::float8 AS at, {columns} {} LIMIT :rows) x WHERE x.at < :end) y) z \
+           FROM (SELECT date_part('epoch', {at}) AS at, {columns} {} LIMIT :rows) x WHERE x.at < :end) y) z \
          GROUP BY GROUPING SETS ((z.slot, z.queue, z.kind), (z.wide, z.queue, z.tenant), (z.wide, z.queue, z.worker), \
            (z.wide, z.queue, z.kind, z.error), (z.wide, z.queue, z.tenant, z.error), \
            (z.wide, z.queue, z.kind, z.b0), (z.wide, z.queue, z.kind, z.b1), (z.wide, z.queue, z.kind, z.b2), (z.wide, z.queue, z.kind, z.b3))",
@@ -152,7 +152,7 @@ fn arrivals(instance: &Instance, source: &Source, branch: &Branch) -> Result<Str
            NULL::text AS kind, NULL::text AS name, NULL::text AS error, NULL::int8 AS bin, count(*)::int8 AS n, NULL::int8 AS failed, \
            NULL::int8 AS f0, NULL::int8 AS f1, NULL::int8 AS f2, NULL::float8 AS m0, NULL::float8 AS m1, NULL::float8 AS m2, \
            NULL::float8 AS m3, max(x.at)::float8 AS claimed, min(x.at)::float8 AS first \
-         FROM (SELECT extract(epoch FROM {at})::float8 AS at, {columns} {} LIMIT :rows) x \
+         FROM (SELECT date_part('epoch', {at}) AS at, {columns} {} LIMIT :rows) x \
          WHERE x.at < :end GROUP BY 3, 4",
         instance.from(source, branch)?
     ))

@@ -50,7 +50,7 @@ pub async fn poll(
                 .as_ref()
                 .map_or(Ok("NULL".into()), |a| instance.fill(a.get_ref(), branch))?;
             Ok(vec![format!(
-                "SELECT extract(epoch FROM {at})::float8 AS at, {} {} LIMIT :rows",
+                "SELECT date_part('epoch', {at}) AS at, {} {} LIMIT :rows",
                 instance.columns(&source.row, LOST, false, branch)?,
                 instance.from(source, branch)?
             )])

@@ -151,7 +151,7 @@ fn statement(
         return Ok(None);
     }
     let run = format!(
-        "jt_run AS MATERIALIZED (SELECT y.*, (y.lease IS NULL OR y.lease > extract(epoch FROM now())::float8) AS lasts \
+        "jt_run AS MATERIALIZED (SELECT y.*, (y.lease IS NULL OR y.lease > date_part('epoch', now())) AS lasts \
            FROM ({}) y WHERE y.state = 'running')",
         rows.join(" UNION ALL ")
     );
@@ -174,7 +174,7 @@ fn statement(
             ("n", "count(*)::int8"),
             (
                 "over",
-                "(count(*) FILTER (WHERE x.lasts AND extract(epoch FROM now())::float8 - coalesce(x.started, x.claimed) > u.p95))::int8",
+                "(count(*) FILTER (WHERE x.lasts AND date_part('epoch', now()) - coalesce(x.started, x.claimed) > u.p95))::int8",
             ),
             ("of", "(count(u.p95) FILTER (WHERE x.lasts))::int8"),
         ],
