@@ -56,13 +56,10 @@ impl Rule for Budget {
 fn full(budget: &Row) -> Option<Trigger> {
     let limit = budget.limit.filter(|limit| *limit > 0)?;
     let here = budget.active.saturating_add(budget.idle_in_transaction);
-    let over = budget.used.saturating_sub(limit);
-    if over == 0 && (budget.used < limit || budget.idle > 0 || here == 0) {
+    if budget.used < limit || budget.idle > 0 || here == 0 {
         return None;
     }
-    let of_them = if over > 0 {
-        format!("{} more than they may", count(over.into()))
-    } else if here < budget.used {
+    let of_them = if here < budget.used {
         // Other databases' sessions count, but their states are not this database's to see.
         format!("none of its {} here idle", count(here.into()))
     } else {
