@@ -5,7 +5,7 @@
 mod acts;
 mod watch;
 
-use jobtop::demo::{Act, Scenario};
+use jobtop::demo::{ACTS, Act, Scenario};
 use jobtop::findings::{Finding, Severity};
 use tokio::sync::Semaphore;
 use watch::{Look, Watch};
@@ -114,5 +114,37 @@ async fn a_calm_day_has_no_finding() {
         last.report.verdict
     );
     assert!(watch.looks().len() >= 10);
+    watch.stop().await;
+}
+
+/// The rules that an act is for, in the order of their coming.
+fn rules(act: Act) -> &'static [&'static str] {
+    match act {
+        Act::IdleInTransaction => &["idle-in-transaction"],
+        Act::ProviderSlow => &["slow-outside"],
+        Act::WorkersKilled => &["owners-gone", "leases-expired"],
+        Act::RetryStorm => &["failing"],
+        Act::MigrationWaits => &["table-lock"],
+        Act::CostRunaway => &["cost-runaway"],
+        Act::OldSnapshot => &["xmin-held"],
+        Act::BudgetFull => &["budget"],
+        Act::EnqueuerStopped => &["inflow-stopped"],
+    }
+}
+
+/// What a newcomer reads who leaves the demo alone: one act after another, each with its own sentence on top, and a
+/// recovery at the end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes eight minutes"]
+async fn every_act_of_an_incident_has_its_turn() {
+    let _turn = STAGE.acquire().await.expect("a turn");
+    let watch = Watch::start(Scenario::Incident).await;
+    for rule in ACTS.iter().flat_map(|act| rules(*act)) {
+        let on_top = |l: &Look| l.report.top().is_some_and(|f| f.rule == *rule);
+        watch.until(rule, 60.0, on_top).await;
+    }
+    watch
+        .until("all is well again", 30.0, |l| l.report.top().is_none())
+        .await;
     watch.stop().await;
 }

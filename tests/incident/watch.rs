@@ -63,7 +63,6 @@ impl Watch {
     pub async fn start(scenario: Scenario) -> Self {
         let options = DemoOptions {
             scenario,
-            seed: 7,
             supervisor: PathBuf::from(env!("CARGO_BIN_EXE_jobtop")),
             ..DemoOptions::default()
         };
