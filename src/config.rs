@@ -18,6 +18,8 @@ pub struct Config {
     pub window_minutes: u32,
     /// Allow requeue and cancel. Without it the database session is read-only.
     pub allow_writes: bool,
+    /// Tasks a second that an action on many changes at most, 1 to 10,000.
+    pub rows_per_second: f64,
     /// Share of one core of the server that jobtop may use, 0 to 1: above it the interval stretches.
     pub max_server_share: f64,
     /// `auto`, `16`, `256`, `true` or `none`.
@@ -169,6 +171,7 @@ impl Default for Config {
             interval: 1.0,
             window_minutes: 60,
             allow_writes: false,
+            rows_per_second: 500.0,
             max_server_share: 0.02,
             color: "auto".into(),
             ascii: false,
@@ -240,6 +243,11 @@ impl Config {
             (10..=1440).contains(&self.window_minutes),
             "window_minutes is {}: give 10 to 1440",
             self.window_minutes
+        );
+        anyhow::ensure!(
+            (1.0..=10_000.0).contains(&self.rows_per_second),
+            "rows_per_second is {}: give 1 to 10000",
+            self.rows_per_second
         );
         anyhow::ensure!(
             self.max_server_share > 0.0 && self.max_server_share <= 1.0,

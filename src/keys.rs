@@ -64,6 +64,20 @@ pub enum Action {
     Requeue,
     /// Cancel tasks.
     Cancel,
+    /// Release expired leases.
+    Release,
+    /// Requeue tasks with a full new set of tries.
+    RequeueFresh,
+    /// Make tasks due at once.
+    RunNow,
+    /// Change the priority of tasks.
+    Priority,
+    /// Take tasks out of the workers' sight.
+    Park,
+    /// Give them back.
+    Unpark,
+    /// Stop the action under way.
+    Stop,
     /// Findings, writes, errors.
     Log,
     /// Repaint.
@@ -215,6 +229,34 @@ pub static KEYS: &[Binding] = &[
         &["X"],
         "cancel",
         "cancel the marked tasks, or the one under the cursor",
+    ),
+    writes(
+        A::Release,
+        &["E"],
+        "release",
+        "release all expired leases, the oldest first, at most 1,000",
+    ),
+    writes(
+        A::RequeueFresh,
+        &[],
+        "",
+        "requeue with a full new set of tries",
+    ),
+    writes(
+        A::RunNow,
+        &[],
+        "",
+        "run now: due at once, whatever the back-off",
+    ),
+    writes(A::Priority, &[], "", "change the priority"),
+    writes(A::Park, &[], "", "park: nobody claims them until unparked"),
+    writes(A::Unpark, &[], "", "unpark"),
+    looks(
+        A::Stop,
+        &["A"],
+        "",
+        "stop the action under way after its present chunk",
+        G::Write,
     ),
     looks(A::Down, &["j", "Down"], "", "down", G::Move),
     looks(A::Up, &["k", "Up"], "", "up", G::Move),

@@ -1,5 +1,6 @@
 //! The loop: keys, news and signals in; frames and effects out. Drawing never waits for the database.
 
+use crate::action::Outcome;
 use crate::app::state::App;
 use crate::app::{Effect, Msg};
 use crate::config::Config;
@@ -17,6 +18,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::task::JoinHandle;
 use tokio::time::{interval, timeout};
 
 /// How the program ended.
@@ -40,10 +43,27 @@ pub async fn monitor(target: Target, config: Arc<Config>) -> Result<Ended> {
     let sampler = Sampler::new(target, config.clone(), news_in, orders_out)?;
     let feed = tokio::spawn(sampler.run());
     let result = Screen::new(&config, local, orders)?.run(&mut news).await;
-    // the feed closes its session when nobody can send it orders any more
-    drop(news);
-    let _ = timeout(Duration::from_secs(1), feed).await;
+    // the feed closes its sessions when nobody can send it orders any more
+    let last = timeout(Duration::from_secs(4), ending(feed, &mut news)).await;
+    if let (Ok(Some(text)), Ok(Ended::Quit | Ended::Signal)) = (last, &result) {
+        eprintln!("jobtop: {text}");
+    }
     result
+}
+
+/// Waits for the feed; what became of an action that was under way.
+async fn ending(mut feed: JoinHandle<()>, news: &mut mpsc::Receiver<News>) -> Option<String> {
+    let mut last = None;
+    loop {
+        tokio::select! {
+            told = news.recv() => match told {
+                Some(News::Outcome(outcome)) => last = Some(outcome.summary().1),
+                Some(_) => {}
+                None => return last,
+            },
+            _ = &mut feed => return last,
+        }
+    }
 }
 
 struct Screen {
@@ -162,7 +182,9 @@ impl Screen {
             Effect::Poll => self.order(Order::Poll),
             Effect::Interval(seconds) => self.order(Order::Interval(seconds)),
             Effect::Fetch(row) => self.order(Order::Fetch(row)),
+            Effect::Look(n, verb, choice) => self.order(Order::Look(n, verb, choice)),
             Effect::Act(plan) => self.order(Order::Act(plan)),
+            Effect::Stop => self.order(Order::Stop),
             Effect::Copy(text) => self.tui.copy(&text)?,
             Effect::Repaint => self.tui.repaint()?,
             Effect::Suspend => self.suspend().await?,
@@ -174,12 +196,22 @@ impl Screen {
 
     /// A full queue means that the feed is waiting for the server; the next poll comes anyway.
     fn order(&mut self, order: Order) {
-        let is_act = matches!(order, Order::Act(_));
-        if self.orders.try_send(order).is_err() && is_act {
-            let now = self.now();
-            let text = "nothing was written: the feed is busy, press Esc and try again";
-            self.app.update(now, Msg::Saved(Err(text.into())));
-        }
+        let Err(TrySendError::Full(order) | TrySendError::Closed(order)) =
+            self.orders.try_send(order)
+        else {
+            return;
+        };
+        let busy = "nothing was written: the feed is busy, try again";
+        let answer = match order {
+            Order::Look(n, ..) => News::Preview(n, Err(busy.into())),
+            Order::Act(plan) => {
+                let outcome = Outcome::nothing(plan.verb, plan.targets.len(), busy);
+                News::Outcome(Box::new(outcome))
+            }
+            _ => return,
+        };
+        let now = self.now();
+        self.app.update(now, Msg::Feed(answer));
     }
 
     /// Ctrl-Z: the session is closed first, since a stopped program must not hold one.

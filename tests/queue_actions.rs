@@ -47,9 +47,9 @@ impl Db {
     /// The tasks as an operator sees them.
     async fn seen(&self, system: &str, state: Option<State>) -> Vec<Target> {
         let filter = Filter {
-            state,
-            queue: None,
+            states: state.into_iter().collect(),
             limit: 1000,
+            ..Filter::default()
         };
         let tasks = self
             .probes
@@ -79,7 +79,7 @@ impl Db {
         let queue = targets.first().map_or("", |t| t.key.queue.as_str());
         let action = action_sql(instance, verb, queue).expect("an action");
         action
-            .run(&self.write, targets, Some("because"))
+            .run(&self.write, verb, targets, Some("because"))
             .await
             .expect("the write")
     }
@@ -297,7 +297,7 @@ fn a_refusal_says_why() {
     let error = runtime.block_on(async {
         let db = open("refuse", "SELECT 1").await;
         refused
-            .run(&db.write, &[], None)
+            .run(&db.write, Verb::Requeue, &[], None)
             .await
             .expect_err("refused")
     });

@@ -66,7 +66,7 @@ async fn act(
         .expect("instance");
     let action = action_sql(instance, verb, &task.key.queue).expect("action");
     let done = action
-        .run(&write, &[seen(task)], None)
+        .run(&write, verb, &[seen(task)], None)
         .await
         .expect("the write");
     done[0].outcome.clone()
@@ -189,10 +189,11 @@ async fn a_loop_per_queue_goes_round_robin_beyond_32() {
     assert_eq!((s.leases.len(), s.leases[0].rule.as_str()), (1, "expired"));
     // ids are unique only within a queue
     let filter = Filter {
-        state: Some(State::Failed),
-        queue: Some("q002".into()),
+        states: vec![State::Failed],
         limit: 10,
+        ..Filter::default()
     };
+    let filter = filter.with("queue", Some("q002"));
     let failed = probes.query(&session, &filter, at).await.expect("query");
     assert_eq!(failed.len(), 1);
     assert_eq!(

@@ -9,13 +9,15 @@ pub(super) async fn write(
     db: &Session,
     table: &str,
     plan: &Plan,
+    id: &str,
+    statement: &str,
     fates: &[Fate],
 ) -> Result<(), Fault> {
     let sql = format!(
-        "INSERT INTO {table} (action_id, who, from_host, action, ids, asked, changed, skipped, outcomes, reason) \
-         VALUES ($1, $2, $3, $4, $5, $6::int4, $7::int4, $8::int4, $9::text::jsonb, $10)"
+        "INSERT INTO {table} (action_id, who, from_host, action, ids, asked, changed, skipped, outcomes, reason, sql) \
+         VALUES ($1, $2, $3, $4, $5, $6::int4, $7::int4, $8::int4, $9::text::jsonb, $10, $11)"
     );
-    let ids: Vec<&str> = plan.targets.iter().map(|t| t.key.id.as_str()).collect();
+    let ids: Vec<&str> = fates.iter().map(|f| f.key.id.as_str()).collect();
     let asked = ids.len() as i32;
     let changed = fates.iter().filter(|f| f.done()).count() as i32;
     let outcomes: serde_json::Map<String, serde_json::Value> = fates
@@ -26,7 +28,7 @@ pub(super) async fn write(
     db.write(
         &sql,
         &[
-            (&plan.action_id, Type::TEXT),
+            (&id, Type::TEXT),
             (&person(), Type::TEXT),
             (&host(), Type::TEXT),
             (&plan.verb.name(), Type::TEXT),
@@ -36,6 +38,7 @@ pub(super) async fn write(
             (&(asked - changed), Type::INT4),
             (&outcomes, Type::TEXT),
             (&plan.reason, Type::TEXT),
+            (&statement, Type::TEXT),
         ],
     )
     .await?;

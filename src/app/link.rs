@@ -43,6 +43,14 @@ impl App {
                 self.details.insert(row, detail);
                 vec![]
             }
+            News::Preview(n, read) => {
+                self.preview(n, read);
+                vec![]
+            }
+            News::Progress(progress) => {
+                self.progress(progress);
+                vec![]
+            }
             News::Outcome(outcome) => self.outcome(&outcome),
         }
     }

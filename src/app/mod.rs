@@ -1,7 +1,8 @@
 //! What is known and what happens next: state, `update(Msg) -> Vec<Effect>`, history. No I/O, no clock.
 
-pub mod act;
+pub mod choose;
 pub mod cursor;
+pub mod dialog;
 pub mod link;
 pub mod log;
 pub mod row;

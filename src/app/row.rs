@@ -76,6 +76,17 @@ pub enum RowId {
 }
 
 impl RowId {
+    /// Profile and schema of the queue system that a row belongs to, where it says so.
+    pub fn home(&self) -> Option<(&str, &str)> {
+        match self {
+            RowId::Task(key) => Some((&key.system, &key.schema)),
+            RowId::Queue { system, schema, .. } | RowId::Worker { system, schema, .. } => {
+                Some((system, schema))
+            }
+            _ => None,
+        }
+    }
+
     /// What a person would call the row: an id, a pid, a name.
     pub fn short(&self) -> String {
         match self {

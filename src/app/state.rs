@@ -1,6 +1,9 @@
 //! Everything the screen is drawn from.
 
+use super::choose::Matching;
+use super::dialog::Dialog;
 use super::row::RowId;
+use crate::action::{Progress, Verb};
 use crate::config::Config;
 use crate::findings::Report;
 use crate::probe::Snapshot;
@@ -113,23 +116,6 @@ pub enum Layer {
     Confirm(Box<Dialog>),
 }
 
-/// A question before a write, with frozen targets.
-#[derive(Clone, Debug)]
-pub struct Dialog {
-    /// `Requeue 3 tasks?`
-    pub title: String,
-    /// What will happen, to what, on which host.
-    pub lines: Vec<String>,
-    /// What must be typed; empty when `y` is enough.
-    pub must_type: String,
-    /// What was typed so far.
-    pub input: Input,
-    /// The frozen plan.
-    pub plan: crate::action::Plan,
-    /// The transaction runs: no key but those that scroll does anything.
-    pub busy: bool,
-}
-
 /// Cursor and sorting of one pane.
 #[derive(Clone, Debug, Default)]
 pub struct View {
@@ -188,6 +174,14 @@ pub struct App {
     pub views: BTreeMap<PaneId, View>,
     /// Marked rows of the tasks pane.
     pub marks: BTreeSet<TaskKey>,
+    /// All that match this on the server are marked.
+    pub matching: Option<Matching>,
+    /// The action under way, and how far it is.
+    pub acting: Option<(Verb, Progress)>,
+    /// Quit was pressed while an action is under way.
+    pub leaving: bool,
+    /// Number of the last dialog.
+    pub dialogs: u64,
     /// The filter of the focused pane is being edited.
     pub editing_filter: bool,
     /// What lies over the panes, topmost last.
@@ -232,6 +226,10 @@ impl App {
             focus: PaneId::Tasks,
             views: BTreeMap::new(),
             marks: BTreeSet::new(),
+            matching: None,
+            acting: None,
+            leaving: false,
+            dialogs: 0,
             editing_filter: false,
             layers: Vec::new(),
             details: BTreeMap::new(),

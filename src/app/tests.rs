@@ -1,15 +1,17 @@
 //! Keys and news in, state and effects out, without a terminal or a database.
 
+use super::dialog::{Dialog, Stage};
 use super::state::{App, Layer, Link, PaneId, Tone};
 use super::update::{Effect, Msg};
-use crate::action::{Fate, Outcome, Verb};
+use crate::action::{Choice, Fate, Outcome, Plan, Preview, Progress, Verb};
 use crate::app::row::RowId;
 use crate::feed::News;
 use crate::findings::Report;
 use crate::keys::KEYS;
 use crate::panes::fixture;
-use crate::probe::{Snapshot, State};
+use crate::probe::{ServerTime, Snapshot, State};
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 fn key(app: &mut App, code: KeyCode) -> Vec<Effect> {
@@ -52,7 +54,41 @@ fn toasts(app: &App) -> String {
     texts.join("\n")
 }
 
-fn dialog(app: &App) -> Option<&super::state::Dialog> {
+/// What the feed answers to a look at tasks, from the rows on screen.
+fn read(app: &App, effects: &[Effect]) -> News {
+    let [Effect::Look(n, verb, choice)] = effects else {
+        panic!("a look at the tasks: {effects:?}");
+    };
+    let rows = shown(app).tasks.rows;
+    let (asked, tasks): (usize, Vec<_>) = match choice {
+        Choice::These(keys) => {
+            let here = rows.into_iter().filter(|t| keys.contains(&t.key));
+            (keys.len(), here.collect())
+        }
+        Choice::Matching { .. } => (rows.len(), rows),
+    };
+    let at = ServerTime::from_epoch(1e9).expect("a time");
+    let home = choice.home().expect("a system");
+    let preview = Preview::of(*verb, home, (asked, 1000), tasks, &BTreeMap::new(), at);
+    News::Preview(*n, Ok(Box::new(preview)))
+}
+
+/// Presses a key that writes, and lets the feed answer.
+fn ask(app: &mut App, key: &str) {
+    let effects = keys(app, key);
+    let answer = read(app, &effects);
+    news(app, answer);
+}
+
+/// The plan that was sent.
+fn plan(effects: &[Effect]) -> Plan {
+    match effects {
+        [Effect::Act(plan)] => plan.as_ref().clone(),
+        other => panic!("a write: {other:?}"),
+    }
+}
+
+fn dialog(app: &App) -> Option<&Dialog> {
     match app.layers.last() {
         Some(Layer::Confirm(dialog)) => Some(dialog),
         _ => None,
@@ -107,30 +143,51 @@ fn a_write_needs_permission_a_live_view_and_a_connection() {
 fn the_targets_are_frozen_when_the_dialog_opens() {
     let mut app = ready();
     let seen = shown(&app).tasks.rows[0].clone();
-    keys(&mut app, "R");
-    let plan = dialog(&app).expect("a dialog").plan.clone();
-    assert_eq!(plan.verb, Verb::Requeue);
-    assert_eq!(plan.targets.len(), 1);
-    assert_eq!(plan.targets[0].key, seen.key);
-    assert_eq!(plan.targets[0].lease_token, seen.lease_token);
+    ask(&mut app, "R");
+    let asked = dialog(&app).expect("a dialog").preview.clone();
+    let targets = asked.expect("it was read").targets;
+    assert_eq!(targets.len(), 1);
+    assert_eq!(targets[0].key, seen.key);
+    assert_eq!(targets[0].lease_token, seen.lease_token);
     let mut other = shown(&app);
     other.tasks.rows.reverse();
     other.tasks.rows.retain(|t| t.key != seen.key);
     news(&mut app, News::Snapshot(Arc::new(other), Arc::default()));
-    let effects = keys(&mut app, "y");
-    assert_eq!(effects, vec![Effect::Act(Box::new(plan))]);
+    let plan = plan(&keys(&mut app, "y"));
+    assert_eq!((plan.verb, plan.targets), (Verb::Requeue, targets));
     // the answer takes its time: a second press does nothing
     assert_eq!(keys(&mut app, "yy"), vec![]);
+    key(&mut app, KeyCode::Esc);
+    keys(&mut app, "R");
+    assert!(toasts(&app).contains("under way"), "{}", toasts(&app));
+}
+
+#[test]
+fn nothing_is_sent_before_the_tasks_were_read() {
+    let mut app = ready();
+    let effects = keys(&mut app, "R");
+    assert_eq!(dialog(&app).map(|d| d.stage), Some(Stage::Counting));
+    assert_eq!(keys(&mut app, "y\n1y"), vec![]);
+    assert_eq!(key(&mut app, KeyCode::Enter), vec![]);
+    let answer = read(&app, &effects);
+    key(&mut app, KeyCode::Esc);
+    keys(&mut app, "R");
+    news(&mut app, answer);
+    assert_eq!(
+        dialog(&app).map(|d| d.stage),
+        Some(Stage::Counting),
+        "an answer to another dialog is not taken"
+    );
 }
 
 #[test]
 fn no_is_the_default_and_more_than_one_must_be_typed() {
     let mut app = ready();
-    keys(&mut app, "R");
+    ask(&mut app, "R");
     assert_eq!(key(&mut app, KeyCode::Enter), vec![]);
     assert!(dialog(&app).is_none(), "Enter is no");
     app.local = false;
-    keys(&mut app, "R");
+    ask(&mut app, "R");
     assert_eq!(
         dialog(&app).expect("a dialog").must_type,
         "1",
@@ -140,8 +197,75 @@ fn no_is_the_default_and_more_than_one_must_be_typed() {
     key(&mut app, KeyCode::Enter);
     assert!(toasts(&app).contains("type 1"), "{}", toasts(&app));
     keys(&mut app, "1");
-    let effects = key(&mut app, KeyCode::Enter);
-    assert!(matches!(effects[..], [Effect::Act(_)]), "{effects:?}");
+    plan(&key(&mut app, KeyCode::Enter));
+}
+
+#[test]
+fn many_need_a_reason_which_goes_into_the_plan() {
+    let mut app = ready();
+    let mut snapshot = shown(&app);
+    let one = snapshot.tasks.rows[0].clone();
+    snapshot.tasks.rows = (0..12)
+        .map(|n| {
+            let mut task = one.clone();
+            task.key.id = format!("{n}");
+            task
+        })
+        .collect();
+    app.snapshot = Some(Arc::new(snapshot));
+    keys(&mut app, "6*");
+    ask(&mut app, "R");
+    assert_eq!(dialog(&app).map(|d| d.stage), Some(Stage::Reason));
+    key(&mut app, KeyCode::Enter);
+    assert!(toasts(&app).contains("why"), "{}", toasts(&app));
+    keys(&mut app, "provider is back");
+    key(&mut app, KeyCode::Enter);
+    keys(&mut app, "12");
+    let plan = plan(&key(&mut app, KeyCode::Enter));
+    assert_eq!(plan.reason.as_deref(), Some("provider is back"));
+    let ids: Vec<&str> = plan.targets.iter().map(|t| t.key.id.as_str()).collect();
+    assert_eq!(&ids[..3], ["0", "1", "2"], "in key order");
+    assert_eq!(&ids[9..], ["9", "10", "11"]);
+    // how far it is, then a report that adds up
+    let progress = Progress {
+        action_id: plan.action_id.clone(),
+        asked: 12,
+        done: 5,
+        changed: 4,
+        per_second: 100.0,
+        locked: 1,
+    };
+    news(&mut app, News::Progress(progress));
+    let text = dialog(&app).expect("a dialog").lines.join("\n");
+    assert!(text.contains("5 of 12 done, 4 changed, 7 left"), "{text}");
+    assert_eq!(keys(&mut app, "A"), vec![Effect::Stop]);
+    let fate = |outcome: &str| Fate {
+        key: plan.targets[0].key.clone(),
+        outcome: outcome.into(),
+        why: None,
+        now_state: None,
+    };
+    let outcome = Outcome {
+        verb: plan.verb,
+        action_id: plan.action_id.clone(),
+        asked: 12,
+        fates: [vec![fate("changed"); 7], vec![fate("locked"); 2]].concat(),
+        unknown: 1,
+        stopped: Some("stopped on request".into()),
+    };
+    news(&mut app, News::Outcome(Box::new(outcome)));
+    let text = dialog(&app).expect("the report").lines.join("\n");
+    for line in [
+        "12  asked",
+        "7  changed",
+        "2  row locked",
+        "1  unknown",
+        "2  not reached",
+    ] {
+        assert!(text.contains(line), "{line:?} in {text}");
+    }
+    keys(&mut app, "y");
+    assert!(dialog(&app).is_none() && app.acting.is_none());
 }
 
 #[test]
@@ -158,19 +282,50 @@ fn a_live_lease_is_never_requeued() {
         "{}",
         toasts(&app)
     );
-    keys(&mut app, "X");
+    ask(&mut app, "X");
     let asked = dialog(&app).expect("cancel may be asked for");
     assert_eq!(asked.must_type, "1", "a running task");
 }
 
 #[test]
+fn all_that_match_are_asked_of_the_server_by_the_third_star() {
+    let mut app = ready();
+    keys(&mut app, "6*");
+    assert!(!app.marks.is_empty());
+    keys(&mut app, "*");
+    assert!(toasts(&app).contains("needs a filter"), "{}", toasts(&app));
+    key(&mut app, KeyCode::Esc);
+    keys(&mut app, "/kind:parse !acme system:agent_queue");
+    key(&mut app, KeyCode::Enter);
+    keys(&mut app, "**");
+    assert!(app.matching.is_some(), "{}", toasts(&app));
+    let effects = keys(&mut app, "R");
+    let [Effect::Look(_, Verb::Requeue, Choice::Matching { filter, .. })] = &effects[..] else {
+        panic!("{effects:?}");
+    };
+    assert_eq!(filter.states, [State::Failed]);
+    let terms: Vec<_> = filter
+        .terms
+        .iter()
+        .map(|t| (t.field, t.exact, t.not, t.text.as_str()))
+        .collect();
+    assert_eq!(
+        terms,
+        [
+            (Some("kind"), false, false, "parse"),
+            (None, false, true, "acme")
+        ]
+    );
+    key(&mut app, KeyCode::Esc);
+    keys(&mut app, "*");
+    assert!(app.matching.is_none() && app.marks.is_empty());
+}
+
+#[test]
 fn the_report_adds_up() {
     let mut app = ready();
-    keys(&mut app, "R");
-    let mut plan = dialog(&app).expect("a dialog").plan.clone();
-    keys(&mut app, "y");
-    let target = plan.targets[0].clone();
-    plan.targets = vec![target.clone(), target.clone(), target];
+    ask(&mut app, "R");
+    let plan = plan(&keys(&mut app, "y"));
     let fate = |outcome: &str| Fate {
         key: plan.targets[0].key.clone(),
         outcome: outcome.into(),
@@ -178,8 +333,12 @@ fn the_report_adds_up() {
         now_state: Some("enqueued".into()),
     };
     let outcome = Outcome {
-        plan: plan.clone(),
-        result: Ok(vec![fate("changed"), fate("locked"), fate("moved on")]),
+        verb: plan.verb,
+        action_id: plan.action_id.clone(),
+        asked: 3,
+        fates: vec![fate("changed"), fate("locked"), fate("moved on")],
+        unknown: 0,
+        stopped: None,
     };
     assert_eq!(
         news(&mut app, News::Outcome(Box::new(outcome))),
@@ -335,11 +494,11 @@ proptest::proptest! {
 
     /// Whatever is typed: no panic, and no write that was not confirmed in a dialog.
     #[test]
-    fn nothing_is_written_without_a_dialog(script in proptest::collection::vec(0usize..48, 1..60)) {
+    fn nothing_is_written_without_a_dialog(script in proptest::collection::vec(0usize..60, 1..60)) {
         let mut app = ready();
         let extra = ["y", "1", "2", "a", "Enter"];
         for pick in script {
-            let name = KEYS.iter().flat_map(|b| b.keys).chain(&extra).nth(pick % 48).copied().unwrap_or("x");
+            let name = KEYS.iter().flat_map(|b| b.keys).chain(&extra).nth(pick).copied().unwrap_or("x");
             let code = match name {
                 "Enter" => KeyCode::Enter,
                 "Esc" => KeyCode::Esc,
@@ -348,8 +507,12 @@ proptest::proptest! {
                 "Space" => KeyCode::Char(' '),
                 name => KeyCode::Char(name.chars().last().unwrap_or('x')),
             };
-            let open = dialog(&app).is_some_and(|d| !d.busy);
+            let open = dialog(&app).is_some_and(|d| d.stage == Stage::Confirm);
             let effects = key(&mut app, code);
+            if let [Effect::Look(..)] = effects[..] {
+                let answer = read(&app, &effects);
+                news(&mut app, answer);
+            }
             let wrote = effects.iter().any(|e| matches!(e, Effect::Act(_)));
             proptest::prop_assert!(!wrote || open, "{name} wrote without a dialog");
         }

@@ -2,7 +2,7 @@
 
 use super::row::RowId;
 use super::state::{App, Layer, PaneId, Tone};
-use crate::action::{Plan, Verb};
+use crate::action::{Choice, Plan, Verb};
 use crate::feed::News;
 use crate::keys::{self, Action};
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, MouseEventKind};
@@ -30,8 +30,12 @@ pub enum Effect {
     Interval(f64),
     /// Fetch details of a row.
     Fetch(RowId),
+    /// Read what an action is about, for the dialog of that number.
+    Look(u64, Verb, Choice),
     /// Carry out a plan.
     Act(Box<Plan>),
+    /// The action under way ends after its chunk.
+    Stop,
     /// Send to the terminal's clipboard.
     Copy(String),
     /// Write the incident report to a file and to the clipboard.
@@ -170,7 +174,7 @@ impl App {
     fn paste(&mut self, text: &str) {
         let text: String = crate::text::clean(text).chars().take(200).collect();
         let field = match self.layers.last_mut() {
-            Some(Layer::Confirm(dialog)) if !dialog.busy => &mut dialog.input,
+            Some(Layer::Confirm(dialog)) if dialog.types() => &mut dialog.input,
             None if self.editing_filter => &mut self.views.entry(self.focus).or_default().filter,
             _ => return,
         };
@@ -216,6 +220,7 @@ impl App {
                 view.order_until = 0.0;
             }
             Action::Filter => {
+                self.matching = None;
                 self.layers.clear();
                 self.editing_filter = true;
             }
@@ -236,8 +241,18 @@ impl App {
             Action::Report => return vec![Effect::Report],
             Action::Picture => return vec![Effect::Picture],
             Action::Copy => return self.copy(),
-            Action::Requeue => self.ask(Verb::Requeue),
-            Action::Cancel => self.ask(Verb::Cancel),
+            Action::Requeue => return self.ask(Verb::Requeue),
+            Action::Cancel => return self.ask(Verb::Cancel),
+            Action::Release => return self.ask(Verb::Release),
+            Action::RequeueFresh => return self.ask(Verb::RequeueFresh),
+            Action::RunNow => return self.ask(Verb::RunNow),
+            Action::Priority => return self.ask(Verb::Priority(0)),
+            Action::Park => return self.ask(Verb::Park),
+            Action::Unpark => return self.ask(Verb::Unpark),
+            Action::Stop => match self.acting {
+                Some(_) => return vec![Effect::Stop],
+                None => self.toast(Tone::Info, "no action is under way"),
+            },
             Action::Log => {
                 self.layers.clear();
                 self.focus = PaneId::Findings;
@@ -252,9 +267,17 @@ impl App {
             },
             Action::Suspend => return vec![Effect::Suspend],
             Action::Quit => {
-                if self.layers.pop().is_none() {
+                if self.layers.pop().is_some() {
+                    return vec![];
+                }
+                if self.acting.is_none() || self.leaving {
                     return vec![Effect::Quit];
                 }
+                self.leaving = true;
+                self.toast(
+                    Tone::Warning,
+                    "an action is under way: q again stops it after its chunk and quits",
+                );
             }
         }
         vec![]
@@ -301,7 +324,7 @@ impl App {
         if self.layers.pop().is_some() {
             return;
         }
-        if !self.marks.is_empty() {
+        if self.matching.take().is_some() || !self.marks.is_empty() {
             self.marks.clear();
             return;
         }
@@ -326,6 +349,7 @@ impl App {
     }
 
     fn mark(&mut self) {
+        self.matching = None;
         match self.cursor_row() {
             Some(RowId::Task(key)) => {
                 if !self.marks.remove(&key) {
@@ -348,10 +372,10 @@ impl App {
             .collect();
         if tasks.is_empty() {
             self.toast(Tone::Info, "only tasks can be marked: press 6");
+        } else if self.matching.take().is_some() {
+            self.marks.clear();
         } else if tasks.iter().all(|key| self.marks.contains(key)) {
-            for key in &tasks {
-                self.marks.remove(key);
-            }
+            self.match_all();
         } else {
             self.marks.extend(tasks);
         }

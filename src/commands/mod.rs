@@ -181,10 +181,11 @@ fn tasks(args: &Tasks) -> Result<Exit> {
         },
     };
     let filter = Filter {
-        state,
-        queue: args.queue.clone(),
+        states: state.into_iter().collect(),
         limit: args.limit,
+        ..Filter::default()
     };
+    let filter = filter.with("queue", args.queue.as_deref());
     let snapshot = runtime(1)?.block_on(async { once::tasks(&target, &config, &filter).await })?;
     let text = if args.json {
         serde_json::to_string_pretty(&snapshot.tasks.rows)? + "\n"

@@ -1,12 +1,13 @@
 //! How snapshots arrive: a task that owns the one connection, polls, listens, slows itself down, and comes back
 //! after a loss. The rest of the program sees [`News`] and sends [`Order`]s; it never waits for the database.
 
+pub mod hands;
 pub mod pace;
 pub mod round;
 pub mod sampler;
 pub mod slot;
 
-use crate::action::{Outcome, Plan};
+use crate::action::{Choice, Outcome, Plan, Preview, Progress, Verb};
 use crate::app::row::RowId;
 use crate::app::state::Detail;
 use crate::findings::Report;
@@ -31,7 +32,11 @@ pub enum News {
     Refused(String),
     /// Details that were asked for.
     Detail(RowId, Result<Arc<Detail>, String>),
-    /// What became of a write.
+    /// What an action is about, for the dialog of that number.
+    Preview(u64, Result<Box<Preview>, String>),
+    /// How far an action is.
+    Progress(Progress),
+    /// What became of an action.
     Outcome(Box<Outcome>),
 }
 
@@ -44,8 +49,12 @@ pub enum Order {
     Interval(f64),
     /// Fetch the details of a row.
     Fetch(RowId),
+    /// Read what an action is about, for the dialog of that number.
+    Look(u64, Verb, Choice),
     /// Carry out a plan.
     Act(Box<Plan>),
+    /// The action under way ends after its chunk.
+    Stop,
     /// Close the session and wait for [`Order::Wake`]: a stopped program must not hold one.
     Sleep,
     /// Connect again.

@@ -3,7 +3,7 @@
 //! The connection half comes first: it reads nothing that a lock on a task table could block.
 
 use super::slot::Slot;
-use crate::action::{Outcome, Plan, Ready};
+use crate::action::{Asker, Choice, Outcome, Plan, Run, Verb};
 use crate::app::row::RowId;
 use crate::app::state::Detail;
 use crate::config::Config;
@@ -299,8 +299,16 @@ impl Round {
         self.queues.query(db, filter, now).await
     }
 
-    /// What a plan needs to be carried out on any session.
-    pub fn prepare(&self, plan: Plan) -> Result<Ready, Box<Outcome>> {
+    /// What reads the tasks that an action is about, on any session.
+    pub fn asker(&self, verb: Verb, choice: Choice) -> Result<Asker, String> {
+        let (system, schema) = choice.home().ok_or("no task was chosen")?;
+        let instance = self.queues.instance(system, schema);
+        let instance = instance.ok_or_else(|| format!("{system} is not there any more"))?;
+        Asker::new(instance, verb, choice)
+    }
+
+    /// What carries a plan out, on any session.
+    pub fn prepare(&self, plan: Plan) -> Result<Run, Outcome> {
         let steps = match plan.targets.first() {
             None => Err("no task was chosen".to_string()),
             Some(t) => match self.queues.instance(&t.key.system, &t.key.schema) {
@@ -309,11 +317,11 @@ impl Round {
             },
         };
         match steps {
-            Ok((steps, journal)) => Ok(Ready::new(plan, steps, journal)),
-            Err(why) => Err(Box::new(Outcome {
-                plan,
-                result: Err(format!("nothing was written: {why}")),
-            })),
+            Ok((steps, journal)) => Ok(Run::new(plan, steps, journal, self.config.rows_per_second)),
+            Err(why) => {
+                let why = format!("nothing was written: {why}");
+                Err(Outcome::nothing(plan.verb, plan.targets.len(), why))
+            }
         }
     }
 }

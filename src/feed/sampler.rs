@@ -1,15 +1,14 @@
 //! The task that owns the connection: connects, polls what is due, listens, answers orders, comes back.
 
+use super::hands::{Hands, no_connection};
 use super::pace::Pace;
 use super::{News, Order};
-use crate::action;
 use crate::config::Config;
 use crate::connect::session::Purpose;
 use crate::connect::{Fault, Session, Target};
 use crate::feed::round::Round;
 use crate::findings::Tracker;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::time::{sleep_until, timeout};
@@ -26,10 +25,7 @@ pub struct Sampler {
     pace: Pace,
     round: Round,
     tracker: Tracker,
-    /// Writes under way on connections of their own.
-    writes: Arc<AtomicU32>,
-    /// Plans that found no free slot come back here: the poll session does them.
-    refused: (mpsc::Sender<action::Ready>, mpsc::Receiver<action::Ready>),
+    hands: Hands,
 }
 
 enum End {
@@ -50,16 +46,20 @@ impl Sampler {
             pace: Pace::new(config.interval, config.max_server_share),
             tracker: Tracker::new(&config),
             round: Round::new(target.clone(), config.clone())?,
+            hands: Hands::new(target.clone(), news.clone()),
             target,
             news,
             orders,
-            writes: Arc::default(),
-            refused: mpsc::channel(4),
         })
     }
 
-    /// Runs until nobody sends orders any more. The session is closed when it returns.
+    /// Runs until nobody sends orders any more. All sessions are closed when it returns.
     pub async fn run(mut self) {
+        self.watch().await;
+        self.hands.rest().await;
+    }
+
+    async fn watch(&mut self) {
         let mut connected_before = false;
         loop {
             let opened = tokio::select! {
@@ -74,6 +74,9 @@ impl Sampler {
                 Ok(session) => {
                     let end = self.poll(&session, &mut connected_before).await;
                     session.close().await;
+                    if let End::Lost(fault) = &end {
+                        self.hands.dropped(fault).await;
+                    }
                     match end {
                         End::Stop => return,
                         End::Sleep if !self.slept().await => return,
@@ -145,7 +148,7 @@ impl Sampler {
             let now = Instant::now();
             self.pace.spent(now, Duration::from_micros(us));
             let own = &mut self.round.snapshot.own;
-            own.connections = 1 + self.writes.load(Ordering::Relaxed);
+            own.connections = 1 + self.hands.connections();
             own.statements_per_refresh = statements;
             own.server_ms_per_refresh = us as f64 / 1000.0;
             own.share_of_server_time = self.pace.share(now);
@@ -164,12 +167,7 @@ impl Sampler {
                     () = sleep_until(next.into()) => break,
                     () = hinted => break,
                     fault = session.wait_closed() => return End::Lost(fault),
-                    Some(ready) = self.refused.1.recv() => {
-                        let done = ready.perform(session).await;
-                        let outcome = done.resolve(&self.target).await;
-                        let _ = self.news.send(News::Outcome(Box::new(outcome))).await;
-                        break;
-                    }
+                    () = self.hands.wanted() => self.hands.help(session).await,
                     order = self.orders.recv() => match order {
                         None => return End::Stop,
                         Some(Order::Sleep) => return End::Sleep,
@@ -183,7 +181,21 @@ impl Sampler {
                             let detail = self.round.fetch(session, &row).await;
                             let _ = self.news.send(News::Detail(row, detail)).await;
                         }
-                        Some(Order::Act(plan)) => self.act(*plan).await,
+                        Some(Order::Look(n, verb, choice)) => {
+                            match self.round.asker(verb, choice) {
+                                Ok(asker) => self.hands.look(n, asker),
+                                Err(why) => {
+                                    let _ = self.news.send(News::Preview(n, Err(why))).await;
+                                }
+                            }
+                        }
+                        Some(Order::Act(plan)) => match self.round.prepare(*plan) {
+                            Ok(run) => self.hands.act(run),
+                            Err(outcome) => {
+                                let _ = self.news.send(News::Outcome(Box::new(outcome))).await;
+                            }
+                        },
+                        Some(Order::Stop) => self.hands.stop(),
                     },
                 }
             }
@@ -195,42 +207,6 @@ impl Sampler {
         let report = self.tracker.update(&snapshot);
         let news = News::Snapshot(Arc::new(snapshot), Arc::new(report));
         self.news.send(news).await.is_ok()
-    }
-
-    /// A write gets a connection of its own for as long as it takes; polling goes on meanwhile.
-    async fn act(&mut self, plan: action::Plan) {
-        let ready = match self.round.prepare(plan) {
-            Ok(ready) => ready,
-            Err(outcome) => {
-                let _ = self.news.send(News::Outcome(outcome)).await;
-                return;
-            }
-        };
-        let (target, news, refused) = (
-            self.target.clone(),
-            self.news.clone(),
-            self.refused.0.clone(),
-        );
-        let writes = self.writes.clone();
-        tokio::spawn(async move {
-            writes.fetch_add(1, Ordering::Relaxed);
-            match Session::open(&target, Purpose::Write, "jobtop write").await {
-                Ok(session) => {
-                    let done = ready.perform(&session).await;
-                    session.close().await;
-                    let outcome = done.resolve(&target).await;
-                    let _ = news.send(News::Outcome(Box::new(outcome))).await;
-                }
-                Err(fault) if fault.no_slot() => {
-                    let _ = refused.send(ready).await;
-                }
-                Err(fault) => {
-                    let outcome = ready.failed(&fault);
-                    let _ = news.send(News::Outcome(Box::new(outcome))).await;
-                }
-            }
-            writes.fetch_sub(1, Ordering::Relaxed);
-        });
     }
 }
 
@@ -244,14 +220,15 @@ async fn refuse_orders(orders: &mut mpsc::Receiver<Order>, news: &mpsc::Sender<N
                 let why = Err("no connection to the database".to_string());
                 let _ = news.send(News::Detail(row, why)).await;
             }
-            Some(Order::Act(plan)) => {
-                let outcome = action::Outcome {
-                    plan: *plan,
-                    result: Err("nothing was written: no connection to the database".into()),
-                };
-                let _ = news.send(News::Outcome(Box::new(outcome))).await;
+            Some(Order::Look(n, ..)) => {
+                let why = Err("no connection to the database".to_string());
+                let _ = news.send(News::Preview(n, why)).await;
             }
-            Some(Order::Poll | Order::Interval(_) | Order::Wake) => {}
+            Some(Order::Act(plan)) => {
+                let outcome = Box::new(no_connection(&plan));
+                let _ = news.send(News::Outcome(outcome)).await;
+            }
+            Some(Order::Poll | Order::Interval(_) | Order::Wake | Order::Stop) => {}
         }
     }
 }

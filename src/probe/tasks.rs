@@ -3,6 +3,7 @@
 use super::{ServerTime, State, Usd};
 use serde::{Deserialize, Serialize};
 
+pub mod collect;
 pub mod detail;
 pub mod list;
 pub mod query;

@@ -43,16 +43,8 @@ pub struct Outcome {
 /// targets of one call are of that queue.
 pub fn action_sql(instance: &Instance, verb: Verb, queue: &str) -> Result<ActionSql, Fault> {
     let actions = &instance.profile.actions;
-    let action = match verb {
-        Verb::Requeue => &actions.requeue,
-        Verb::Cancel => &actions.cancel,
-    };
-    let name = match verb {
-        Verb::Requeue => "requeue",
-        Verb::Cancel => "cancel",
-    };
-    let Some(action) = action else {
-        let why = format!("the profile of {} has no {name}", instance.system);
+    let Some(action) = actions.of(verb) else {
+        let why = format!("the profile of {} has no {}", instance.system, verb.name());
         return Ok(ActionSql::Refuse { why });
     };
     if let Some(why) = &action.refuse {
@@ -162,7 +154,7 @@ fn guarded(instance: &Instance, action: &Action, branch: &Branch) -> Result<Stri
 }
 
 /// The parameters that every action statement may use.
-pub fn values(targets: &[Target], reason: Option<&str>) -> Values {
+pub fn values(verb: Verb, targets: &[Target], reason: Option<&str>) -> Values {
     let ids = targets.iter().map(|t| Some(t.key.id.clone())).collect();
     let seen = targets
         .iter()
@@ -180,14 +172,30 @@ pub fn values(targets: &[Target], reason: Option<&str>) -> Values {
             Value::Ints(targets.iter().map(|t| t.lease_token).collect()),
         ),
         ("reason".into(), Value::Text(reason.map(String::from))),
+        (
+            "priority".into(),
+            Value::Int(match verb {
+                Verb::Priority(n) => n,
+                _ => 0,
+            }),
+        ),
     ])
 }
 
 impl ActionSql {
+    /// The statement, with its named parameters; empty where there is none.
+    pub fn text(&self) -> &str {
+        match self {
+            ActionSql::Run { sql, .. } => sql,
+            ActionSql::Refuse { .. } => "",
+        }
+    }
+
     /// Runs it on targets of one system, schema and (where it fans out) queue, and says what became of each.
     pub async fn run(
         &self,
         session: &Session,
+        verb: Verb,
         targets: &[Target],
         reason: Option<&str>,
     ) -> Result<Vec<Outcome>, Fault> {
@@ -195,7 +203,7 @@ impl ActionSql {
             ActionSql::Run { sql, settings, .. } => (sql, settings),
             ActionSql::Refuse { why } => return Err(Fault::own(why.clone())),
         };
-        let mut all = values(targets, reason);
+        let mut all = values(verb, targets, reason);
         all.extend(settings.clone());
         let rows = write(session, sql, &all).await?;
         let outcome = |row: &tokio_postgres::Row| {

@@ -1,6 +1,7 @@
 //! The part of a profile that says what an operator may do.
 
 use super::profile::Sql;
+use crate::action::Verb;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -20,8 +21,37 @@ pub struct Actions {
     pub version: Option<Sql>,
     /// Make it claimable again.
     pub requeue: Option<Action>,
+    /// The same, with a full new set of tries.
+    pub requeue_fresh: Option<Action>,
     /// Call it off.
     pub cancel: Option<Action>,
+    /// Take it from an owner whose lease has expired.
+    pub release: Option<Action>,
+    /// Due at once.
+    pub run_now: Option<Action>,
+    /// The priority `:priority` from now on.
+    pub priority: Option<Action>,
+    /// Out of the workers' sight.
+    pub park: Option<Action>,
+    /// Back into their sight.
+    pub unpark: Option<Action>,
+}
+
+impl Actions {
+    /// What the profile says about a verb.
+    pub fn of(&self, verb: Verb) -> Option<&Action> {
+        match verb {
+            Verb::Requeue => &self.requeue,
+            Verb::RequeueFresh => &self.requeue_fresh,
+            Verb::Cancel => &self.cancel,
+            Verb::Release => &self.release,
+            Verb::RunNow => &self.run_now,
+            Verb::Priority(_) => &self.priority,
+            Verb::Park => &self.park,
+            Verb::Unpark => &self.unpark,
+        }
+        .as_ref()
+    }
 }
 
 /// One action: `refuse`, or `set`, `call` or `statement`.

@@ -163,7 +163,12 @@ fn state(app: &App, pane: PaneId, rows: &Shown) -> Vec<Vec<Span<'static>>> {
         (None, true) => parts.push(vec![dim("reversed")]),
         (None, false) => {}
     }
-    if pane == PaneId::Tasks && !app.marks.is_empty() {
+    if pane == PaneId::Tasks && app.matching.is_some() {
+        parts.push(vec![
+            text("●"),
+            ink(" all that match on the server marked", Ink::Key),
+        ]);
+    } else if pane == PaneId::Tasks && !app.marks.is_empty() {
         parts.push(vec![
             text("●"),
             ink(format!(" {} marked", app.marks.len()), Ink::Key),

@@ -6,6 +6,7 @@ use super::theme::Ink;
 use crate::app::state::{App, Layer, Toast, Tone};
 use crate::findings::Severity;
 use crate::keys::{KEYS, Risk};
+use crate::text::thousands;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
@@ -33,7 +34,21 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
                 dim(" must not"),
             ],
         ]),
-        None => None,
+        None => app.acting.as_ref().map(|(verb, p)| {
+            let (done, asked) = (thousands(p.done), thousands(p.asked));
+            vec![
+                vec![ink(
+                    format!(
+                        "{}: {done} of {asked}, {:.0} a second",
+                        verb.name(),
+                        p.per_second
+                    ),
+                    Ink::Warn,
+                )],
+                hint("A", "stop it"),
+                hint("?", "help"),
+            ]
+        }),
     };
     if let Some(groups) = fixed {
         let mut spans = vec![Span::raw(" ")];

@@ -4,8 +4,8 @@ use super::block::split;
 use super::fmt;
 use super::text::{dim, fit, ink, line_width, text, wrap};
 use super::theme::Ink;
-use crate::action::Verb;
-use crate::app::state::{App, Dialog, Layer};
+use crate::app::dialog::{Dialog, Stage};
+use crate::app::state::{App, Layer};
 use crate::keys::{Group, KEYS, Risk};
 use crate::panes;
 use ratatui::buffer::Buffer;
@@ -213,7 +213,9 @@ fn confirm(buffer: &mut Buffer, area: Rect, dialog: &Dialog) {
         lines.truncate(most.saturating_sub(1));
         lines.push(Line::from(dim(format!("{left} more lines"))));
     }
-    lines.push(Line::default());
+    if !lines.is_empty() {
+        lines.push(Line::default());
+    }
     lines.extend(foot);
     let height = (lines.len() as u16 + 2).min(area.height);
     let place = Rect::new(
@@ -230,49 +232,68 @@ fn confirm(buffer: &mut Buffer, area: Rect, dialog: &Dialog) {
 }
 
 fn foot(dialog: &Dialog, room: usize) -> Vec<Line<'static>> {
-    let verb = match dialog.plan.verb {
-        Verb::Requeue => "requeue",
-        Verb::Cancel => "cancel",
+    let one = dialog.preview.as_ref().is_some_and(|p| p.eligible == 1);
+    let what = dialog.verb.words(if one { "it" } else { "them" });
+    let no = vec![ink("Esc", Ink::Key), text(" no"), dim(" (the default)")];
+    let (asked, yes) = match dialog.stage {
+        Stage::Counting => {
+            let mut line = vec![ink("reading the tasks as they are now…      ", Ink::Warn)];
+            line.extend(no);
+            return vec![Line::from(line)];
+        }
+        Stage::Running => {
+            return vec![Line::from(vec![
+                ink("writing…    ", Ink::Warn),
+                ink("A", Ink::Key),
+                text(" stop after this chunk    "),
+                ink("Esc", Ink::Key),
+                text(" hide this, it goes on"),
+            ])];
+        }
+        Stage::Over => return vec![Line::from(dim("any key closes this"))],
+        Stage::Confirm if dialog.must_type.is_empty() => {
+            let mut spans = vec![
+                ink("y", Ink::Key),
+                text(format!(" yes, {what}      ")),
+                ink("n", Ink::Key),
+                dim(" or "),
+            ];
+            spans.extend(no);
+            return wrap(&Line::from(spans), room, 0);
+        }
+        Stage::Number => (
+            "new priority (which end goes first is the queue's own rule): ".to_string(),
+            " go on".to_string(),
+        ),
+        Stage::Reason => ("why (for the journal): ".to_string(), " go on".to_string()),
+        Stage::Confirm => (
+            format!("type {} to {what}: ", dialog.must_type),
+            format!(" yes, {what}"),
+        ),
     };
-    if dialog.busy {
-        return vec![Line::from(ink("writing…", Ink::Warn))];
-    }
-    let many = if dialog.plan.targets.len() == 1 {
-        "it"
-    } else {
-        "them"
-    };
-    let no = [ink("Esc", Ink::Key), text(" no"), dim(" (the default)")];
-    if dialog.must_type.is_empty() {
-        let mut spans = vec![
-            ink("y", Ink::Key),
-            text(format!(" yes, {verb} {many}      ")),
-            ink("n", Ink::Key),
-            dim(" or "),
-        ];
-        spans.extend(no);
-        return wrap(&Line::from(spans), room, 0);
-    }
     let typed = dialog.input.value();
     let (before, after) = split(typed, dialog.input.cursor());
     let mut after = after.chars();
     let caret = after.next().map_or_else(|| " ".to_string(), String::from);
-    let ready = typed.trim() == dialog.must_type;
+    let ready = match dialog.stage {
+        Stage::Confirm => typed.trim() == dialog.must_type,
+        _ => !typed.trim().is_empty(),
+    };
     let mut spans = vec![
         ink("Enter", if ready { Ink::Key } else { Ink::Dim }),
         ink(
-            format!(" yes, {verb} {many}      "),
+            format!("{yes}      "),
             if ready { Ink::Text } else { Ink::Dim },
         ),
     ];
     spans.extend(no);
-    vec![
-        Line::from(vec![
-            text(format!("type {} to {verb} {many}: ", dialog.must_type)),
-            ink(before, Ink::Strong),
-            ink(caret, Ink::Badge),
-            ink(after.as_str(), Ink::Strong),
-        ]),
-        Line::from(spans),
-    ]
+    let field = Line::from(vec![
+        text(asked),
+        ink(before, Ink::Strong),
+        ink(caret, Ink::Badge),
+        ink(after.as_str(), Ink::Strong),
+    ]);
+    let mut lines = wrap(&field, room, 2);
+    lines.push(Line::from(spans));
+    lines
 }

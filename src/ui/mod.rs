@@ -10,7 +10,7 @@ pub mod glyphs;
 mod grid;
 mod header;
 pub mod layers;
-mod order;
+pub mod order;
 mod overview;
 pub mod plain;
 pub mod report;

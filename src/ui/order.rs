@@ -113,13 +113,17 @@ fn freeze(table: &mut Table, order: &[RowId]) {
 }
 
 /// One word of a filter: `acme`, `kind:pdf`, `!crawler`.
-struct Word {
-    not: bool,
-    field: Option<String>,
-    text: String,
+pub struct Word {
+    /// It must not occur.
+    pub not: bool,
+    /// In this column only; lower case.
+    pub field: Option<String>,
+    /// What must occur; lower case.
+    pub text: String,
 }
 
-fn words(filter: &str) -> Vec<Word> {
+/// The words of a filter.
+pub fn words(filter: &str) -> Vec<Word> {
     filter
         .split_whitespace()
         .map(|w| {

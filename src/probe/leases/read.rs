@@ -5,7 +5,7 @@ use super::Lease;
 use super::skew::Claim;
 use crate::connect::{Cells, Fault, Session};
 use crate::probe::queues::depth::{BRANCHES, later};
-use crate::probe::tasks::row::{read as read_task, selected};
+use crate::probe::tasks::row::{Want, read as read_task, selected};
 use crate::probe::{ServerTime, State};
 use crate::queue::columns::{Cast, TASK, listed};
 use crate::queue::profile::{Clock, Live};
@@ -122,7 +122,7 @@ fn stuck(instance: &Instance, branch: &Branch) -> Result<Vec<String>, Fault> {
             "SELECT 'stuck'::text AS part, {}::text AS rule, h.*, NULL::int8 AS n, NULL::int8 AS over, NULL::int8 AS of \
              FROM (SELECT {}, {since} AS since {} AND ({}){} LIMIT {STUCK}) h",
             crate::queue::template::literal(&rule.name),
-            selected(instance, &live.row, Some(live), false, branch)?,
+            selected(instance, &live.row, Some(live), Want::Cheap, branch)?,
             instance.live_from(live, false, branch)?,
             instance.fill(rule.r#where.get_ref(), branch)?,
             instance.order(&rule.order, branch)?,

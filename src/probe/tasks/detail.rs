@@ -2,7 +2,7 @@
 //! of its batch.
 
 use super::redact::redact;
-use super::row::{read, selected};
+use super::row::{Want, read, selected};
 use super::{Attempt, TaskDetail, TaskKey, Text};
 use crate::connect::{Cells, Fault, Session};
 use crate::probe::{ServerTime, State};
@@ -30,7 +30,7 @@ pub async fn detail(
     let branch = instance.branch_of(&key.queue).ok_or_else(gone)?;
     let p = &instance.profile;
     let source = instance.source(&p.by_id, branch).map_err(Fault::own)?;
-    let mut list = selected(instance, &source.row, None, true, branch)?;
+    let mut list = selected(instance, &source.row, None, Want::Whole, branch)?;
     for name in LONG {
         let own = source.row.get(name).or_else(|| p.row.get(name));
         let (cut, size) = match own {

@@ -2,7 +2,7 @@
 //! Every part is bounded and uses the source's own order, so that an index serves it.
 
 use super::Task;
-use super::row::{finished, read, selected};
+use super::row::{Want, finished, read, selected};
 use crate::connect::{Cells, Fault, Session};
 use crate::probe::queues::depth::{BRANCHES, Depth};
 use crate::probe::{ServerTime, State};
@@ -47,8 +47,8 @@ struct Parts<'a> {
     branch: &'a Branch,
     /// The queues of the branch, as a FROM item.
     q: &'a str,
-    /// With what each task has spent.
-    priced: bool,
+    /// How much of each task.
+    want: Want,
 }
 
 impl Parts<'_> {
@@ -61,13 +61,7 @@ impl Parts<'_> {
         order: &Option<Sql>,
         per_queue: bool,
     ) -> Result<String, Fault> {
-        let row = selected(
-            self.instance,
-            &live.row,
-            Some(live),
-            self.priced,
-            self.branch,
-        )?;
+        let row = selected(self.instance, &live.row, Some(live), self.want, self.branch)?;
         let from = self.instance.live_from(live, per_queue, self.branch)?;
         let only = only.map(|o| format!(" AND ({o})")).unwrap_or_default();
         let order = self.instance.order(order, self.branch)?;
@@ -86,7 +80,7 @@ impl Parts<'_> {
         Ok(format!(
             "SELECT {}::int8 AS class, h.* FROM {ids} CROSS JOIN LATERAL (SELECT {} {} LIMIT 1) h",
             class as u8,
-            selected(self.instance, &by_id.row, None, self.priced, self.branch)?,
+            selected(self.instance, &by_id.row, None, self.want, self.branch)?,
             param_as(&self.instance.from(by_id, self.branch)?, "id", "jt_w.id"),
         ))
     }
@@ -147,7 +141,7 @@ impl Parts<'_> {
         Ok(Some(format!(
             "SELECT {}::int8 AS class, {} {}{only}{} LIMIT :limit",
             Class::Failed as u8,
-            finished(self.instance, &source.row, self.priced, self.branch)?,
+            finished(self.instance, &source.row, self.want, self.branch)?,
             self.instance.from(source, self.branch)?,
             self.instance.order(&source.order, self.branch)?
         )))
@@ -220,7 +214,7 @@ pub async fn poll(
             instance,
             branch,
             q,
-            priced,
+            want: if priced { Want::Whole } else { Want::Cheap },
         };
         parts.all(!pids.is_empty())
     })?

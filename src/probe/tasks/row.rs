@@ -10,16 +10,39 @@ use crate::queue::{Branch, Instance, columns};
 use std::collections::BTreeMap;
 use tokio_postgres::Row;
 
-/// Columns of a listed task: the neutral ones and `stuck`, the name of the rule that calls it so. What it has spent costs
-/// a lookup for each row, so it is NULL unless `priced`.
+/// How much of a task is read; the rest is NULL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// All but what it has spent, which costs a lookup for each row.
+    Cheap,
+    /// All.
+    Whole,
+    /// What an action is judged by: thousands of rows are read.
+    Judge,
+}
+
+impl Want {
+    fn leaves_out(self, column: &str) -> bool {
+        match self {
+            Want::Cheap => column == "cost",
+            Want::Whole => false,
+            Want::Judge => matches!(
+                column,
+                "last_error" | "agent" | "tenant" | "application" | "batch" | "worker_version"
+            ),
+        }
+    }
+}
+
+/// Columns of a listed task: the neutral ones and `stuck`, the name of the rule that calls it so.
 pub fn selected(
     instance: &Instance,
     own: &BTreeMap<String, Sql>,
     live: Option<&Live>,
-    priced: bool,
+    want: Want,
     branch: &Branch,
 ) -> Result<String, Fault> {
-    let list = neutral(instance, own, priced, branch)?;
+    let list = neutral(instance, own, want, branch)?;
     Ok(format!(
         "{list}, {} AS stuck",
         stuck(instance, live, branch)?
@@ -30,23 +53,23 @@ pub fn selected(
 pub fn finished(
     instance: &Instance,
     own: &BTreeMap<String, Sql>,
-    priced: bool,
+    want: Want,
     branch: &Branch,
 ) -> Result<String, Fault> {
-    let list = neutral(instance, own, priced, branch)?;
+    let list = neutral(instance, own, want, branch)?;
     Ok(format!("{list}, NULL::text AS stuck"))
 }
 
 fn neutral(
     instance: &Instance,
     own: &BTreeMap<String, Sql>,
-    priced: bool,
+    want: Want,
     branch: &Branch,
 ) -> Result<String, Fault> {
     let mut list = Vec::new();
     for (name, cast) in columns::listed() {
         let expr = match *name {
-            "cost" if !priced => cast.null().to_string(),
+            name if want.leaves_out(name) => cast.null().to_string(),
             name => instance.column(own, name, *cast, true, branch)?,
         };
         list.push(format!("{expr} AS {name}"));

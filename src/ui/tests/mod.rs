@@ -87,38 +87,26 @@ fn text_of(buffer: &Buffer) -> String {
 
 /// The incident with everything that can lie over it.
 fn overlays() -> Vec<(&'static str, App)> {
-    use crate::action::{Plan, Target, Verb};
-    use crate::app::state::{Dialog, Toast, Tone};
+    use crate::action::{Choice, Preview, Verb, facts};
+    use crate::app::dialog::{Dialog, Stage};
+    use crate::app::state::{Toast, Tone};
     let base = fixture::cursor(fixture::incident(), PaneId::Tasks, 0);
-    let rows = &base.snapshot.as_ref().expect("data").tasks.rows;
-    let targets = rows.iter().take(3).map(|t| Target {
-        key: t.key.clone(),
-        state: t.state,
-        native_state: t.native_state.clone(),
-        attempt: t.attempt,
-        lease_token: t.lease_token,
-    });
-    let dialog = Dialog {
-        title: "Cancel 3 tasks?".into(),
-        lines: [
-            "prod-agents at db.internal, queue parser (agent_queue)",
-            "",
-            "48002, 48017, 48031",
-            "",
-            "1 is ready and becomes cancelled at once. 2 are running: their workers are asked to stop, and the tasks stay running until they acknowledge it.",
-            "$1.62 was spent on them so far.",
-        ]
-        .map(String::from)
-        .to_vec(),
-        must_type: "3".into(),
-        input: "".into(),
-        plan: Plan {
-            verb: Verb::Cancel,
-            targets: targets.collect(),
-            action_id: "a1".into(),
-            reason: None,
-        },
-        busy: false,
+    let snapshot = base.snapshot.as_ref().expect("data");
+    let rows = &snapshot.tasks.rows;
+    let tasks: Vec<_> = rows.iter().take(3).cloned().collect();
+    let keys = tasks.iter().map(|t| t.key.clone()).collect();
+    let home = (tasks[0].key.system.as_str(), tasks[0].key.schema.as_str());
+    let usual = [("parse_contract".to_string(), crate::probe::Usd(31_000))].into();
+    let at = snapshot.taken_at.expect("a clock");
+    let dialog = |verb: Verb| {
+        let preview = Preview::of(verb, home, (4, 1000), tasks.clone(), &usual, at);
+        let mut dialog = Dialog::new(1, verb, Choice::These(Vec::clone(&keys)));
+        dialog.stage = Stage::Confirm;
+        dialog.title = facts::title(&preview);
+        dialog.lines = facts::lines(&preview, Some(snapshot), "prod-agents on db.internal");
+        dialog.must_type = preview.eligible.to_string();
+        dialog.preview = Some(Box::new(preview));
+        dialog
     };
     let with = |layer: Layer| {
         let mut app = base.clone();
@@ -127,7 +115,7 @@ fn overlays() -> Vec<(&'static str, App)> {
         app
     };
     let confirm = |change: fn(&mut Dialog)| {
-        let mut dialog = dialog.clone();
+        let mut dialog = dialog(Verb::Cancel);
         change(&mut dialog);
         with(Layer::Confirm(Box::new(dialog)))
     };
@@ -165,7 +153,41 @@ fn overlays() -> Vec<(&'static str, App)> {
         ("confirm", confirm(|_| {})),
         ("confirm-typed", confirm(|d| d.input = "3".into())),
         ("confirm-one", confirm(|d| d.must_type.clear())),
-        ("confirm-busy", confirm(|d| d.busy = true)),
+        (
+            "confirm-reading",
+            with(Layer::Confirm(Box::new(Dialog::new(
+                1,
+                Verb::Requeue,
+                Choice::These(vec![]),
+            )))),
+        ),
+        (
+            "confirm-release",
+            with(Layer::Confirm(Box::new(dialog(Verb::Release)))),
+        ),
+        (
+            "confirm-reason",
+            confirm(|d| {
+                d.stage = Stage::Reason;
+                d.input = "provider is back".into();
+            }),
+        ),
+        (
+            "confirm-number",
+            with(Layer::Confirm(Box::new(Dialog::new(
+                1,
+                Verb::Priority(0),
+                Choice::These(vec![]),
+            )))),
+        ),
+        (
+            "confirm-busy",
+            confirm(|d| {
+                d.stage = Stage::Running;
+                d.lines =
+                    vec!["5,100 of 12,480 done, 5,088 changed, 7,380 left, 480 a second".into()];
+            }),
+        ),
         ("help", with(Layer::Help { scroll: 0 })),
         ("help-end", with(Layer::Help { scroll: 999 })),
         ("task", task),

@@ -1,0 +1,116 @@
+//! One short transaction: check, change, journal, commit; and how to learn its fate when the answer to the commit is
+//! lost.
+
+use super::{Fate, Plan, Target as Task, journal};
+use crate::connect::session::Purpose;
+use crate::connect::{Cells, Fault, Session, Target};
+use crate::queue::action::ActionSql;
+use std::time::Duration;
+use tokio_postgres::types::Type;
+
+/// The poll session is read-only and patient; a write is neither.
+const BEGIN: &str = "BEGIN READ WRITE; SET LOCAL lock_timeout = '250ms'; SET LOCAL statement_timeout = '2s'; \
+                     SET LOCAL idle_in_transaction_session_timeout = '2s'";
+
+/// What became of a transaction.
+pub(super) enum Ended {
+    /// It was committed.
+    Written(Vec<Fate>),
+    /// It was not.
+    Nothing(Fault),
+    /// The answer to the commit was lost: only the server knows.
+    Unknown {
+        /// What it did, if it was committed.
+        fates: Vec<Fate>,
+        /// Names it.
+        xid: String,
+        /// What was lost.
+        fault: Fault,
+    },
+}
+
+/// What the server says about a transaction whose commit got no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    Committed,
+    RolledBack,
+    Nothing,
+}
+
+/// Carries out one statement on some of a plan's targets, in a transaction of its own. `id` names it in the journal
+/// table `journal` (already quoted), where there is one.
+pub(super) async fn perform(
+    db: &Session,
+    plan: &Plan,
+    id: &str,
+    sql: &ActionSql,
+    targets: &[Task],
+    journal: Option<&str>,
+) -> Ended {
+    match transaction(db, plan, id, sql, targets, journal).await {
+        Ok((fates, xid)) => match db.execute("COMMIT").await {
+            Ok(()) => Ended::Written(fates),
+            Err(fault) if fault.closed => Ended::Unknown { fates, xid, fault },
+            Err(fault) => Ended::Nothing(fault),
+        },
+        Err(fault) => {
+            if !fault.closed {
+                // fails only where the session does, and then nothing is left to roll back
+                let _ = db.execute("ROLLBACK").await;
+            }
+            Ended::Nothing(fault)
+        }
+    }
+}
+
+async fn transaction(
+    db: &Session,
+    plan: &Plan,
+    id: &str,
+    sql: &ActionSql,
+    targets: &[Task],
+    journal: Option<&str>,
+) -> Result<(Vec<Fate>, String), Fault> {
+    db.execute(BEGIN).await?;
+    let rows = db
+        .write("SELECT pg_current_xact_id()::text AS xid", &[])
+        .await?;
+    let xid = rows.first().map(|r| r.word("xid")).transpose()?;
+    let outcomes = sql
+        .run(db, plan.verb, targets, plan.reason.as_deref())
+        .await?;
+    let mut fates = Vec::with_capacity(targets.len());
+    for target in targets {
+        let found = outcomes.iter().find(|o| o.id == target.key.id);
+        fates.push(Fate {
+            key: target.key.clone(),
+            outcome: found.map_or("gone", |o| o.outcome.as_str()).to_string(),
+            why: found.and_then(|o| o.why.clone()),
+            now_state: found.and_then(|o| o.now_state.clone()),
+        });
+    }
+    if let Some(table) = journal {
+        journal::write(db, table, plan, id, sql.text(), &fates).await?;
+    }
+    Ok((fates, xid.unwrap_or_default()))
+}
+
+/// Asks the server, for up to ten seconds, what became of a transaction.
+pub(super) async fn resolve(target: &Target, xid: &str) -> Told {
+    for _ in 0..20 {
+        if let Ok(db) = Session::open(target, Purpose::Poll, "jobtop write").await {
+            let sql = "SELECT pg_xact_status($1::text::xid8)::text AS status";
+            let rows = db.query(sql, &[(&xid, Type::TEXT)]).await;
+            db.close().await;
+            let status = rows.ok().and_then(|r| r.first()?.word("status").ok());
+            match status.as_deref() {
+                Some("committed") => return Told::Committed,
+                Some("aborted") => return Told::RolledBack,
+                // in progress: the server has not noticed yet that we are gone
+                _ => {}
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    Told::Nothing
+}

@@ -1,0 +1,268 @@
+//! A plan on its way: chunk after chunk, each a transaction of its own, with a pause between them; rows that others
+//! have locked come again at the end; it can be stopped between two chunks. It runs on any session.
+
+use super::chunk::{Ended, Told, perform, resolve};
+use super::{Fate, Outcome, Plan, Target as Task};
+use crate::connect::{Fault, Session, Target};
+use crate::queue::action::ActionSql;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Rows in one transaction, at most.
+pub const CHUNK: usize = 100;
+/// How often rows that were locked by others are tried again at the end.
+const AGAIN: u32 = 2;
+/// How long they are given before each of those times.
+const PATIENCE: Duration = Duration::from_millis(700);
+
+/// How far a run has come.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Progress {
+    /// Names the action.
+    pub action_id: String,
+    /// Targets of the plan.
+    pub asked: u64,
+    /// Targets whose fate is known.
+    pub done: u64,
+    /// Of those, changed.
+    pub changed: u64,
+    /// Targets a second so far.
+    pub per_second: f64,
+    /// Waiting for rows that others have locked.
+    pub locked: u64,
+}
+
+struct Chunk {
+    /// Which of the statements.
+    step: usize,
+    targets: Vec<Task>,
+}
+
+/// A plan with the statements that carry it out, and how far it is.
+pub struct Run {
+    plan: Plan,
+    steps: Vec<ActionSql>,
+    journal: Option<String>,
+    todo: VecDeque<Chunk>,
+    locked: Vec<(usize, Fate, Task)>,
+    again: u32,
+    sent: u32,
+    whole: bool,
+    rows_per_second: f64,
+    begun: Instant,
+    next: Instant,
+    stop: Arc<AtomicBool>,
+    outcome: Outcome,
+    over: bool,
+}
+
+impl Run {
+    /// The statements with their targets: one a queue where ids are unique only within one, else a single one.
+    /// `journal` is the system's own journal table, quoted, where it has one.
+    pub fn new(
+        plan: Plan,
+        steps: Vec<(ActionSql, Vec<Task>)>,
+        journal: Option<String>,
+        rows_per_second: f64,
+    ) -> Self {
+        let mut todo = VecDeque::new();
+        let mut statements = Vec::new();
+        for (sql, targets) in steps {
+            let step = statements.len();
+            statements.push(sql);
+            let chunks = targets.chunks(CHUNK).map(<[Task]>::to_vec);
+            todo.extend(chunks.map(|targets| Chunk { step, targets }));
+        }
+        let now = Instant::now();
+        Self {
+            outcome: Outcome {
+                verb: plan.verb,
+                action_id: plan.action_id.clone(),
+                asked: plan.targets.len() as u64,
+                fates: Vec::new(),
+                unknown: 0,
+                stopped: None,
+            },
+            plan,
+            steps: statements,
+            journal,
+            whole: todo.len() == 1,
+            todo,
+            locked: Vec::new(),
+            again: 0,
+            sent: 0,
+            rows_per_second,
+            begun: now,
+            next: now,
+            stop: Arc::default(),
+            over: false,
+        }
+    }
+
+    /// Set it, and the run stops before the next chunk.
+    pub fn stop(&self) -> Arc<AtomicBool> {
+        self.stop.clone()
+    }
+
+    /// When the next chunk is due; `None` when there is none any more.
+    pub fn due(&self) -> Option<Instant> {
+        (!self.over).then_some(self.next)
+    }
+
+    /// How far it is.
+    pub fn progress(&self) -> Progress {
+        let done = self.outcome.fates.len() as u64;
+        Progress {
+            action_id: self.plan.action_id.clone(),
+            asked: self.outcome.asked,
+            done,
+            changed: self.outcome.changed(),
+            per_second: done as f64 / self.begun.elapsed().as_secs_f64().max(0.001),
+            locked: self.locked.len() as u64,
+        }
+    }
+
+    /// Carries out the next chunk. `target` is where to ask when the session dies on the way.
+    pub async fn step(&mut self, db: &Session, target: &Target) {
+        if self.stop.load(Ordering::Relaxed) {
+            return self.end(Some("stopped on request".into()));
+        }
+        let Some(chunk) = self.todo.pop_front() else {
+            return self.once_more();
+        };
+        let begun = Instant::now();
+        self.sent += 1;
+        let id = match self.whole && self.sent == 1 {
+            true => self.plan.action_id.clone(),
+            false => format!("{}/{}", self.plan.action_id, self.sent),
+        };
+        let sql = &self.steps[chunk.step];
+        let journal = self.journal.as_deref();
+        match perform(db, &self.plan, &id, sql, &chunk.targets, journal).await {
+            Ended::Written(fates) => self.took(chunk, fates),
+            Ended::Nothing(fault) => self.failed(chunk, &fault),
+            Ended::Unknown { fates, xid, fault } => match resolve(target, &xid).await {
+                Told::Committed => {
+                    self.took(chunk, fates);
+                    self.end(Some(format!(
+                        "the answer to a commit was lost ({fault}), but the server says it was written"
+                    )));
+                }
+                Told::RolledBack => self.end(Some(format!(
+                    "{fault}; the server says that transaction was rolled back"
+                ))),
+                Told::Nothing => {
+                    self.outcome.unknown += chunk.targets.len() as u64;
+                    self.end(Some(format!(
+                        "{fault}; it is not known whether transaction {xid} was written (action {id} in the journal tells)"
+                    )));
+                }
+            },
+        }
+        if !self.over && self.todo.is_empty() {
+            self.next = Instant::now() + PATIENCE;
+            if self.locked.is_empty() || self.again == AGAIN {
+                self.once_more();
+            }
+        } else {
+            let share = CHUNK as f64 / self.rows_per_second.max(1.0);
+            self.next = begun + Duration::from_secs_f64(share).max(begun.elapsed() * 2);
+        }
+    }
+
+    /// Takes up the rows that were locked, or ends.
+    fn once_more(&mut self) {
+        let locked = std::mem::take(&mut self.locked);
+        if locked.is_empty() || self.again == AGAIN {
+            let fates = locked.into_iter().map(|(_, fate, _)| fate);
+            self.outcome.fates.extend(fates);
+            return self.end(None);
+        }
+        self.again += 1;
+        for (step, _, task) in locked {
+            match self.todo.back_mut() {
+                Some(c) if c.step == step && c.targets.len() < CHUNK => c.targets.push(task),
+                _ => self.todo.push_back(Chunk {
+                    step,
+                    targets: vec![task],
+                }),
+            }
+        }
+    }
+
+    fn took(&mut self, chunk: Chunk, fates: Vec<Fate>) {
+        for (fate, task) in fates.into_iter().zip(chunk.targets) {
+            match fate.outcome.as_str() {
+                "locked" => self.locked.push((chunk.step, fate, task)),
+                _ => self.outcome.fates.push(fate),
+            }
+        }
+    }
+
+    /// A timeout may be the chunk's size; anything else would come again.
+    fn failed(&mut self, mut chunk: Chunk, fault: &Fault) {
+        let slow = fault.is("55P03") || fault.is("57014") || fault.is("40P01");
+        if !slow {
+            return self.end(Some(nothing_written(fault)));
+        }
+        if chunk.targets.len() == 1 {
+            let task = chunk.targets.remove(0);
+            self.outcome.fates.push(Fate {
+                key: task.key,
+                outcome: "failed".into(),
+                why: Some(fault.to_string()),
+                now_state: None,
+            });
+            return;
+        }
+        let half = chunk.targets.split_off(chunk.targets.len() / 2);
+        let second = Chunk {
+            step: chunk.step,
+            targets: half,
+        };
+        self.todo.push_front(second);
+        self.todo.push_front(chunk);
+    }
+
+    /// The session is gone or was never made.
+    pub fn give_up(&mut self, fault: &Fault) {
+        self.end(Some(nothing_written(fault)));
+    }
+
+    fn end(&mut self, stopped: Option<String>) {
+        let locked = std::mem::take(&mut self.locked);
+        self.outcome
+            .fates
+            .extend(locked.into_iter().map(|(_, fate, _)| fate));
+        self.todo.clear();
+        self.over = true;
+        if self.outcome.stopped.is_none() {
+            self.outcome.stopped = stopped;
+        }
+    }
+
+    /// What became of it.
+    pub fn outcome(self) -> Outcome {
+        self.outcome
+    }
+}
+
+/// Carries a run out on a session of its own, telling how far it is after each chunk.
+pub async fn drive(run: &mut Run, db: &Session, target: &Target, told: impl Fn(Progress)) {
+    while let Some(due) = run.due() {
+        tokio::time::sleep_until(due.into()).await;
+        run.step(db, target).await;
+        told(run.progress());
+    }
+}
+
+fn nothing_written(fault: &Fault) -> String {
+    if fault.is("42501") {
+        return format!(
+            "nothing more was written: {fault}; this role lacks the operator's rights (jobtop grants prints them)"
+        );
+    }
+    format!("nothing more was written: {fault}")
+}
