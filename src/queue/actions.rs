@@ -20,8 +20,36 @@ pub struct Actions {
     pub version: Option<Sql>,
     /// Make it claimable again.
     pub requeue: Option<Action>,
+    /// The same, with a full new set of tries.
+    pub requeue_fresh: Option<Action>,
     /// Call it off.
     pub cancel: Option<Action>,
+    /// Take it away from an owner whose lease has expired.
+    pub release: Option<Action>,
+    /// Make it due at once.
+    pub run_now: Option<Action>,
+    /// Give it another priority: `:priority`, an int8.
+    pub priority: Option<Action>,
+    /// Put it out of the workers' sight.
+    pub park: Option<Action>,
+    /// Put it back into their sight.
+    pub unpark: Option<Action>,
+}
+
+impl Actions {
+    /// Each action under its key in the profile.
+    pub fn each(&self) -> [(&'static str, Option<&Action>); 8] {
+        [
+            ("requeue", self.requeue.as_ref()),
+            ("requeue_fresh", self.requeue_fresh.as_ref()),
+            ("cancel", self.cancel.as_ref()),
+            ("release", self.release.as_ref()),
+            ("run_now", self.run_now.as_ref()),
+            ("priority", self.priority.as_ref()),
+            ("park", self.park.as_ref()),
+            ("unpark", self.unpark.as_ref()),
+        ]
+    }
 }
 
 /// One action: `refuse`, or `set`, `call` or `statement`.
@@ -39,8 +67,8 @@ pub struct Action {
     pub also_set: BTreeMap<String, Sql>,
     /// SELECT that does it for one locked and re-checked row, whose key is `:id`.
     pub call: Option<Sql>,
-    /// A whole statement that checks by itself: from `:ids`, `:seen`, `:tokens`, `:attempts`, `:reason` to rows of
-    /// id, outcome, now_state, why.
+    /// A whole statement that checks by itself: from `:ids`, `:seen`, `:tokens`, `:attempts`, `:reason` (and
+    /// `:priority`) to rows of id, outcome, now_state, why.
     pub statement: Option<Sql>,
     /// What it amounts to.
     #[serde(default)]
