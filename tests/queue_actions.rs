@@ -84,6 +84,29 @@ impl Db {
             .expect("the write")
     }
 
+    /// What a verb does to tasks: (native state and attempt as seen, outcome, why), sorted.
+    async fn told(&self, system: &str, verb: Verb, targets: &[Target]) -> Vec<String> {
+        let queue = targets.first().map_or("", |t| t.key.queue.as_str());
+        let mut instances = self.probes.instances();
+        let instance = instances.find(|i| i.system == system).expect("the system");
+        if let ActionSql::Refuse { why } = action_sql(instance, verb, queue).expect("an action") {
+            return vec![why];
+        }
+        let done = self.act(system, verb, targets).await;
+        assert_eq!(done.len(), targets.len());
+        let line = |t: &Target| {
+            let o = done.iter().find(|o| o.id == t.key.id).expect("answered");
+            let seen = format!("{} {}", t.native_state, t.attempt.unwrap_or_default());
+            match &o.why {
+                Some(why) => format!("{seen}: {}, {why}", o.outcome),
+                None => format!("{seen}: {}", o.outcome),
+            }
+        };
+        let mut lines: Vec<String> = targets.iter().map(line).collect();
+        lines.sort();
+        lines
+    }
+
     async fn number(&self, sql: &str) -> i64 {
         self.client.query_one(sql, &[]).await.expect(sql).get(0)
     }
@@ -216,6 +239,158 @@ async fn the_reference_queue_answers_in_its_own_words() {
     assert_eq!(
         count(&done),
         BTreeMap::from([("changed", 4), ("moved on", 1), ("requested", 1)])
+    );
+}
+
+#[tokio::test]
+async fn a_house_table_is_adjusted_where_its_design_permits() {
+    let db = open("house_adjust", HOUSE).await;
+    db.client
+        .batch_execute("UPDATE agent_jobs SET attempt = 5 WHERE id = 6")
+        .await
+        .expect("tries used up");
+    let mut all = Vec::new();
+    for verb in [
+        Verb::Release,
+        Verb::RunNow,
+        Verb::Priority(7),
+        Verb::RequeueFresh,
+        Verb::Park,
+        Verb::Unpark,
+    ] {
+        let seen = db.seen("agent_jobs", None).await;
+        all.push((verb.name(), db.told("agent_jobs", verb, &seen).await));
+    }
+    insta::assert_debug_snapshot!(all);
+    assert_eq!(
+        db.number("SELECT count(*) FROM agent_jobs WHERE id = 5 AND status = 'queued' AND attempt = 2 AND leased_until IS NULL AND started_at IS NULL").await,
+        1,
+        "released with its tries"
+    );
+    assert_eq!(
+        db.number("SELECT count(*) FROM agent_jobs WHERE run_after > now() AND status = 'queued'")
+            .await,
+        0
+    );
+    assert_eq!(
+        db.number("SELECT count(*) FROM agent_jobs WHERE id = 3 AND attempt = 2 AND priority = 7")
+            .await,
+        1,
+        "the tries of what is run now are not touched"
+    );
+    assert_eq!(
+        db.number("SELECT count(*) FROM agent_jobs WHERE id = 8 AND status = 'queued' AND attempt = 0 AND max_attempts = 5 AND finished_at IS NULL").await,
+        1
+    );
+    let mut changed = Vec::new();
+    for _ in 0..2 {
+        let seen = db.seen("agent_jobs", None).await;
+        let done = db.told("agent_jobs", Verb::Priority(7), &seen).await;
+        changed.push(done.iter().filter(|l| l.ends_with("changed")).count());
+    }
+    assert_eq!(changed, [1, 0], "only what was queued since");
+}
+
+#[tokio::test]
+async fn tables_without_token_or_zone_are_adjusted_where_their_design_permits() {
+    let mut db = open("house_adjust_two", HOUSE).await;
+    db.client
+        .batch_execute("UPDATE workflow_jobs SET attempt_count = 5 WHERE claimed_at < localtimestamp - interval '1 day'")
+        .await
+        .expect("tries used up");
+    let mut all = Vec::new();
+    for system in ["workflow_jobs", "tasks"] {
+        for verb in [
+            Verb::Release,
+            Verb::RunNow,
+            Verb::Priority(7),
+            Verb::RequeueFresh,
+            Verb::Park,
+            Verb::Unpark,
+        ] {
+            let seen = db.seen(system, None).await;
+            all.push((system, verb.name(), db.told(system, verb, &seen).await));
+        }
+    }
+    insta::assert_debug_snapshot!(all);
+    assert_eq!(
+        db.number("SELECT count(*) FROM workflow_jobs WHERE status = 'pending' AND run_after > localtimestamp").await,
+        0
+    );
+    assert_eq!(
+        db.number(
+            "SELECT count(*) FROM workflow_jobs WHERE status = 'pending' AND attempt_count = 0"
+        )
+        .await,
+        5,
+        "two that wait, three that had failed"
+    );
+    assert_eq!(
+        db.number("SELECT count(*) FROM tasks WHERE status = 'enqueued' AND locked_by IS NULL AND lease_expires_at IS NULL AND started_at IS NULL AND priority = 7").await,
+        2
+    );
+    // The same design with a time before which a task may not run.
+    db.client
+        .batch_execute("ALTER TABLE tasks ADD COLUMN run_after timestamptz; UPDATE tasks SET run_after = now() + interval '1 h' WHERE id = (SELECT id FROM tasks WHERE status = 'enqueued' LIMIT 1)")
+        .await
+        .expect("run_after");
+    db.probes.detect(&db.poll).await.expect("detect");
+    let seen = db.seen("tasks", None).await;
+    let done = db.told("tasks", Verb::RunNow, &seen).await;
+    assert!(
+        done.contains(&"enqueued 0: changed".to_owned())
+            || done.contains(&"enqueued 1: changed".to_owned()),
+        "{done:?}"
+    );
+    assert!(
+        done.iter()
+            .any(|l| l.ends_with("refused, it is due already")),
+        "{done:?}"
+    );
+    assert_eq!(
+        db.number("SELECT count(*) FROM tasks WHERE run_after > now()")
+            .await,
+        0
+    );
+}
+
+#[tokio::test]
+async fn the_reference_queue_is_adjusted_in_its_own_words() {
+    let db = open("agentq_adjust", &setup::agent_queue()).await;
+    db.client
+        .batch_execute(
+            "SELECT enqueue('a', 'k', max_attempts => 1) FROM generate_series(1, 4);
+             SELECT claim('a', 'w', 1, '1 hour'), claim('a', 'w', 1, '1 ms'); SELECT pg_sleep(0.01);
+             SELECT fail(c.id, c.lease_token, 'x') FROM claim('a', 'w') c;
+             SELECT enqueue('a', 'k', run_after => now() + interval '1 h')",
+        )
+        .await
+        .expect("tasks");
+    let first = db.seen("agent_queue", None).await;
+    let mut all = Vec::new();
+    for verb in [
+        Verb::RunNow,
+        Verb::Priority(7),
+        Verb::Park,
+        Verb::Unpark,
+        Verb::Release,
+        Verb::RequeueFresh,
+    ] {
+        let seen = db.seen("agent_queue", None).await;
+        all.push((verb.name(), db.told("agent_queue", verb, &seen).await));
+    }
+    insta::assert_debug_snapshot!(all);
+    assert_eq!(
+        db.number("SELECT count(*) FROM agent_queue.tasks WHERE priority = 7")
+            .await,
+        2
+    );
+    // Who saw them before all that is told so.
+    let late = db.told("agent_queue", Verb::RequeueFresh, &first).await;
+    assert_eq!(
+        late.iter().filter(|l| l.contains("moved on")).count(),
+        2,
+        "{late:?}"
     );
 }
 

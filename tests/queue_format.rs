@@ -392,6 +392,39 @@ fn a_wrong_profile_is_refused_with_line_and_reason() {
         }
     }
     assert!(parse("mine.toml", GOOD).is_ok());
+    // Actions: each needs what the others need, and only `priority` is given one.
+    let action = |name: &str, rest: &str| format!("{GOOD}\n[actions.{name}]\n{rest}\n");
+    for verb in ["requeue_fresh", "release", "run_now", "park", "unpark"] {
+        for (rest, reason) in [
+            ("", "needs exactly one of"),
+            ("set = \"vt = now()\"", "needs `when`"),
+            (
+                "when = \"true\"\nset = \"vt = :priority\"",
+                ":priority is not a parameter here",
+            ),
+        ] {
+            let wrong = parse("mine.toml", &action(verb, rest)).expect_err(verb);
+            assert!(wrong.reason.contains(reason), "{verb}: {wrong}");
+        }
+        assert!(parse("mine.toml", &action(verb, "refuse = \"no\"")).is_ok());
+    }
+    let priority = "when = \"m.vt <> to_timestamp(:priority)\"\nset = \"vt = to_timestamp(:priority)\"\n\
+        except = [{ when = \"m.vt = to_timestamp(:priority)\", why = \"it has that already\" }]";
+    let profile = parse("mine.toml", &action("priority", priority)).expect("a priority");
+    assert!(profile.actions.priority.is_some());
+    let wrong = parse(
+        "mine.toml",
+        &action("priority", &priority.replace(":priority", ":prio")),
+    )
+    .expect_err("no such parameter");
+    assert!(wrong.reason.contains(":prio is not a parameter"), "{wrong}");
+    let mine = GOOD.replacen(
+        "[optional]",
+        "[settings.priority]\ntype = \"int\"\ndefault = \"1\"\n[optional]",
+        1,
+    );
+    let wrong = parse("mine.toml", &mine).expect_err("a setting of that name");
+    assert!(wrong.reason.contains("jobtop's own"), "{wrong}");
     let dir = std::env::temp_dir().join(format!("jobtop-profiles-{}", std::process::id()));
     std::fs::create_dir_all(&dir).expect("dir");
     std::fs::write(dir.join("bad.toml"), "format = 1\nsystem = 7\n").expect("file");

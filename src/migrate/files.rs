@@ -49,6 +49,11 @@ pub const FILES: &[Migration] = &[
         name: "0005_roles.sql",
         sql: include_str!("../../migrations/0005_roles.sql"),
     },
+    Migration {
+        version: 6,
+        name: "0006_adjust.sql",
+        sql: include_str!("../../migrations/0006_adjust.sql"),
+    },
 ];
 
 /// The optional trigger.

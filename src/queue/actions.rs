@@ -25,32 +25,37 @@ pub struct Actions {
     pub requeue_fresh: Option<Action>,
     /// Call it off.
     pub cancel: Option<Action>,
-    /// Take it from an owner whose lease has expired.
+    /// Take it away from an owner whose lease has expired.
     pub release: Option<Action>,
-    /// Due at once.
+    /// Make it due at once.
     pub run_now: Option<Action>,
-    /// The priority `:priority` from now on.
+    /// Give it another priority: `:priority`, an int8.
     pub priority: Option<Action>,
-    /// Out of the workers' sight.
+    /// Put it out of the workers' sight.
     pub park: Option<Action>,
-    /// Back into their sight.
+    /// Put it back into their sight.
     pub unpark: Option<Action>,
 }
 
 impl Actions {
     /// What the profile says about a verb.
     pub fn of(&self, verb: Verb) -> Option<&Action> {
-        match verb {
-            Verb::Requeue => &self.requeue,
-            Verb::RequeueFresh => &self.requeue_fresh,
-            Verb::Cancel => &self.cancel,
-            Verb::Release => &self.release,
-            Verb::RunNow => &self.run_now,
-            Verb::Priority(_) => &self.priority,
-            Verb::Park => &self.park,
-            Verb::Unpark => &self.unpark,
-        }
-        .as_ref()
+        let mut each = self.each().into_iter();
+        each.find(|(key, _)| *key == verb.name())?.1
+    }
+
+    /// Each action under its key in the profile.
+    pub fn each(&self) -> [(&'static str, Option<&Action>); 8] {
+        [
+            ("requeue", self.requeue.as_ref()),
+            ("requeue_fresh", self.requeue_fresh.as_ref()),
+            ("cancel", self.cancel.as_ref()),
+            ("release", self.release.as_ref()),
+            ("run_now", self.run_now.as_ref()),
+            ("priority", self.priority.as_ref()),
+            ("park", self.park.as_ref()),
+            ("unpark", self.unpark.as_ref()),
+        ]
     }
 }
 
@@ -69,8 +74,8 @@ pub struct Action {
     pub also_set: BTreeMap<String, Sql>,
     /// SELECT that does it for one locked and re-checked row, whose key is `:id`.
     pub call: Option<Sql>,
-    /// A whole statement that checks by itself: from `:ids`, `:seen`, `:tokens`, `:attempts`, `:reason` to rows of
-    /// id, outcome, now_state, why.
+    /// A whole statement that checks by itself: from `:ids`, `:seen`, `:tokens`, `:attempts`, `:reason` (and
+    /// `:priority`) to rows of id, outcome, now_state, why.
     pub statement: Option<Sql>,
     /// What it amounts to.
     #[serde(default)]

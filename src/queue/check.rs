@@ -226,8 +226,14 @@ fn actions(p: &Profile, names: &Names<'_>, top: usize) -> Check {
     {
         names.sql(sql, &[])?;
     }
-    for (verb, action) in [("requeue", &a.requeue), ("cancel", &a.cancel)] {
+    for (verb, action) in a.each() {
         let Some(action) = action else { continue };
+        // What the operator was asked for, beside what every action gets.
+        let asked: &[&str] = match verb {
+            "priority" => &["priority"],
+            _ => &[],
+        };
+        let and = |own: &[&'static str]| [own, asked].concat();
         let Action {
             refuse,
             set,
@@ -249,7 +255,7 @@ fn actions(p: &Profile, names: &Names<'_>, top: usize) -> Check {
             ));
         }
         if let Some(sql) = statement {
-            names.sql(sql, &["ids", "seen", "attempts", "tokens", "reason"])?;
+            names.sql(sql, &and(&["ids", "seen", "attempts", "tokens", "reason"]))?;
         }
         if set.is_some() || call.is_some() {
             if a.target.is_none() || a.key.is_none() || a.key_type.is_none() {
@@ -266,23 +272,23 @@ fn actions(p: &Profile, names: &Names<'_>, top: usize) -> Check {
                     format!("[actions.{verb}] needs `when`: which rows it may take"),
                 ));
             };
-            names.sql(when, &[])?;
+            names.sql(when, asked)?;
         }
         if let Some(sql) = set {
-            names.sql(sql, &["reason"])?;
+            names.sql(sql, &and(&["reason"]))?;
         }
         for (name, sql) in &action.also_set {
-            names.sql(sql, &["reason"])?;
+            names.sql(sql, &and(&["reason"]))?;
             if !p.optional.contains_key(name) {
                 let at = sql.span().start;
                 return Err((at, format!("also_set.{name}: {name} is not in [optional]")));
             }
         }
         if let Some(sql) = call {
-            names.sql(sql, &["id", "reason"])?;
+            names.sql(sql, &and(&["id", "reason"]))?;
         }
         for except in &action.except {
-            names.sql(&except.when, &[])?;
+            names.sql(&except.when, asked)?;
         }
     }
     Ok(())

@@ -224,7 +224,8 @@ async fn the_files_work_by_hand_and_refuse_a_search_path_that_is_not_safe() {
             &format!("CREATE SCHEMA IF NOT EXISTS agent_queue; SET search_path = {path}"),
         )
         .await;
-        for file in &FILES[..4] {
+        // All but the roles: those name no object that a search_path finds.
+        for file in FILES.iter().filter(|f| !f.name.contains("roles")) {
             let error = client.batch_execute(file.sql).await.expect_err(path);
             assert!(
                 error
@@ -246,6 +247,76 @@ async fn the_files_work_by_hand_and_refuse_a_search_path_that_is_not_safe() {
     assert_eq!(one(&client, "SELECT enqueue('q', 'k')").await, "1");
     let sentence = refused(&config, SCHEMA).await;
     assert!(sentence.contains("psql"), "{sentence}");
+}
+
+#[tokio::test]
+async fn workers_go_on_in_their_sessions_while_the_schema_is_upgraded() {
+    let (_, config) = common::database("upgrade");
+    let client = common::connect(&config).await;
+    run(
+        &client,
+        "CREATE SCHEMA agent_queue; SET search_path = agent_queue, pg_temp",
+    )
+    .await;
+    let worker = session(&config).await;
+    for (n, file) in FILES.iter().enumerate() {
+        client
+            .batch_execute(file.sql)
+            .await
+            .unwrap_or_else(|e| panic!("{}: {e:?}", file.name));
+        if n == 4 {
+            run(
+                &client,
+                "SELECT enqueue('q', 'k') FROM generate_series(1, 3)",
+            )
+            .await;
+        }
+        if n >= 4 {
+            // The same session: its plans were made for the tables as they were.
+            let (id, token) = claim_one(&worker, "q").await;
+            assert_eq!(
+                one(&worker, &format!("SELECT complete({id}, {token})")).await,
+                "ok",
+                "after {}",
+                file.name
+            );
+            run(&worker, "SELECT reclaim()").await;
+        }
+    }
+    assert_eq!(
+        lines(
+            &client,
+            "SELECT status, attempts_before FROM tasks ORDER BY id"
+        )
+        .await,
+        ["completed|0", "completed|0", "enqueued|0"],
+        "what was there before has tried nothing before"
+    );
+}
+
+#[tokio::test]
+async fn without_the_roles_only_the_owner_may_adjust() {
+    let (_, config) = common::database("no_roles");
+    let client = common::connect(&config).await;
+    run(
+        &client,
+        "CREATE SCHEMA roleless; SET search_path = roleless, pg_temp",
+    )
+    .await;
+    for file in FILES.iter().filter(|f| !f.name.contains("roles")) {
+        client
+            .batch_execute(file.sql)
+            .await
+            .unwrap_or_else(|e| panic!("{}: {e:?}", file.name));
+    }
+    assert_eq!(
+        lines(&client, "SELECT p.proname FROM pg_proc p, aclexplode(p.proacl) a WHERE p.pronamespace = 'roleless'::regnamespace AND a.grantee <> p.proowner").await,
+        Vec::<String>::new()
+    );
+    assert_eq!(
+        one(&client, "SELECT count(*) FROM pg_proc WHERE proacl IS NOT NULL AND pronamespace = 'roleless'::regnamespace").await,
+        "6"
+    );
 }
 
 #[tokio::test]

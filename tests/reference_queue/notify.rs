@@ -86,6 +86,47 @@ async fn changes_are_announced_with_an_empty_payload_and_not_too_often() {
     run(&client, &last(-1000)).await;
     assert_eq!(one(&client, "SELECT outcome FROM tasks t, heartbeat(t.id, t.lease_token) WHERE t.status = 'processing' LIMIT 1").await, "ok");
     assert!(arrived(&listener, &mut receive).await.is_empty());
+    // A cancel that a worker must be told of is, and so is what an operator makes due; a word that changes nothing is not.
+    run(
+        &client,
+        "SELECT enqueue('later', 'k', run_after => now() + interval '1 h')",
+    )
+    .await;
+    let _ = arrived(&listener, &mut receive).await;
+    let running = one(
+        &client,
+        "SELECT id FROM tasks WHERE status = 'processing' LIMIT 1",
+    )
+    .await;
+    let later = one(&client, "SELECT id FROM tasks WHERE queue = 'later'").await;
+    for (sql, outcome, heard) in [
+        (format!("cancel('{{{running}}}')"), "requested", true),
+        (
+            format!("cancel('{{{running}}}')"),
+            "already requested",
+            false,
+        ),
+        (format!("run_now('{{{later}}}')"), "changed", true),
+        (format!("run_now('{{{later}}}')"), "is due already", false),
+    ] {
+        run(&client, &last(-1000)).await;
+        assert_eq!(
+            one(&client, &format!("SELECT outcome FROM {sql}")).await,
+            outcome
+        );
+        let announced = if heard { &announced[..] } else { &[] };
+        assert_eq!(arrived(&listener, &mut receive).await, announced, "{sql}");
+    }
+    // The gate is the same for them.
+    let mut silent = false;
+    for n in 0..20 {
+        let sql = format!(
+            "SELECT run_now(ARRAY[enqueue('later', 'k', run_after => now() + interval '1 h')]), {n}"
+        );
+        run(&client, &format!("{}; {sql}", last(95))).await;
+        silent |= arrived(&listener, &mut receive).await.is_empty();
+    }
+    assert!(silent, "the gate never shut for what is made due");
     // What is rolled back is not announced.
     run(&client, &last(-1000)).await;
     run(&client, "BEGIN; SELECT enqueue('q', 'k'); ROLLBACK").await;

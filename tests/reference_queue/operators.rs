@@ -3,7 +3,7 @@
 use super::*;
 
 /// Six tasks: enqueued, running, expired, completed, failed, cancelled.
-async fn six(hint: &str) -> (Client, Config) {
+pub(super) async fn six(hint: &str) -> (Client, Config) {
     let (client, config) = queue(hint).await;
     run(
         &client,

@@ -20,15 +20,21 @@ const WORKER_CALLS: [&str; 10] = [
     "report_usage('c', 1, 1, 'm', 1, 1)",
     "reclaim()",
 ];
-const OPERATOR_CALLS: [&str; 5] = [
+const OPERATOR_CALLS: [&str; 9] = [
     "requeue('{1}')",
+    "requeue_fresh('{1}')",
     "cancel('{1}')",
     "park('{1}')",
     "unpark('{1}')",
+    "release('{1}')",
+    "run_now('{1}')",
+    "reprioritize('{1}', priority => 1)",
     "reclaim()",
 ];
-const INTERNAL_CALLS: [&str; 7] = [
+const INTERNAL_CALLS: [&str; 9] = [
     "_free_orphans()",
+    "_adjust('release', '{1}', NULL, NULL, NULL)",
+    "_give_back(1, now())",
     "_operate('requeue', '{1}', NULL, NULL, NULL)",
     "_end_attempt(1, 1, 'failed', NULL, now())",
     "_enqueue_again(1, now(), now(), NULL, true)",
@@ -101,7 +107,7 @@ async fn a_worker_calls_the_workers_functions_and_touches_no_table() {
     let (_, config) = queue("worker").await;
     let client = as_role(&config, "worker").await;
     all(&client, &WORKER_CALLS, true).await;
-    all(&client, &OPERATOR_CALLS[..4], false).await;
+    all(&client, &OPERATOR_CALLS[..8], false).await;
     all(&client, &INTERNAL_CALLS, false).await;
     tables(&client, &[]).await;
     // A whole working day.
@@ -155,6 +161,44 @@ async fn a_monitor_reads_everything_and_writes_nothing() {
     let other = as_role(&config, "worker").await;
     run(&other, "SELECT 'a statement of somebody else'").await;
     assert_eq!(one(&client, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%statement of somebody else%' AND pid <> pg_backend_pid()").await, "1");
+}
+
+#[tokio::test]
+async fn the_catalogue_grants_no_more_than_that() {
+    let (client, _) = queue("granted").await;
+    let name = |call: &&str| call[..call.find('(').unwrap()].to_owned();
+    let none: Vec<String> = Vec::new();
+    for (role, calls) in [
+        ("worker", &WORKER_CALLS[..]),
+        ("operator", &OPERATOR_CALLS[..]),
+        ("monitor", &[]),
+    ] {
+        let mut allowed: Vec<String> = calls.iter().map(name).collect();
+        allowed.sort();
+        assert_eq!(
+            lines(&client, &format!("SELECT proname FROM pg_proc WHERE pronamespace = 'agent_queue'::regnamespace AND has_function_privilege('agent_queue_{role}', oid, 'EXECUTE') ORDER BY proname COLLATE \"C\"")).await,
+            allowed,
+            "{role}"
+        );
+        // Of columns, too: none may be changed, and only the operator may write some of the journal's.
+        let writable = if role == "operator" {
+            "action action_id asked changed from_host ids outcomes reason skipped sql who"
+        } else {
+            "-"
+        };
+        assert_eq!(
+            one(&client, &format!("SELECT string_agg(attname, ' ' ORDER BY attname) FROM pg_attribute WHERE attrelid = 'operator_actions'::regclass AND attnum > 0 AND has_column_privilege('agent_queue_{role}', attrelid, attnum, 'INSERT')")).await,
+            writable,
+            "{role}"
+        );
+        assert_eq!(
+            lines(&client, &format!("SELECT relname FROM pg_class WHERE relnamespace = 'agent_queue'::regnamespace AND relkind = 'r'
+                AND (has_any_column_privilege('agent_queue_{role}', oid, 'UPDATE') OR has_table_privilege('agent_queue_{role}', oid, 'DELETE, TRUNCATE, TRIGGER')
+                     OR relname <> 'operator_actions' AND has_any_column_privilege('agent_queue_{role}', oid, 'INSERT'))")).await,
+            none,
+            "{role}"
+        );
+    }
 }
 
 #[tokio::test]

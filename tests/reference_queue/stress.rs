@@ -103,15 +103,31 @@ async fn operator(client: Client, seed: u64, stop: Arc<AtomicBool>) -> HashMap<S
     let mut random = StdRng::seed_from_u64(seed);
     let mut outcomes = HashMap::new();
     while !stop.load(Ordering::Relaxed) {
-        let (verb, state) = [
-            ("requeue", "status IN ('failed', 'cancelled')"),
-            ("requeue", "status = 'processing'"),
-            ("cancel", "status = 'processing'"),
-            ("cancel", "status = 'processing'"),
-            ("cancel", "status = 'enqueued'"),
-            ("park", "status = 'enqueued'"),
-            ("unpark", "status = 'parked'"),
-        ][random.random_range(0..7)];
+        let verbs = [
+            ("requeue", "status IN ('failed', 'cancelled')", ""),
+            ("requeue", "status = 'processing'", ""),
+            ("requeue_fresh", "status IN ('failed', 'cancelled')", ""),
+            ("requeue_fresh", "status = 'processing'", ""),
+            ("cancel", "status = 'processing'", ""),
+            ("cancel", "status = 'processing'", ""),
+            ("cancel", "status = 'enqueued'", ""),
+            ("park", "status = 'enqueued'", ""),
+            ("unpark", "status = 'parked'", ""),
+            ("release", "status = 'processing'", ""),
+            (
+                "release",
+                "lease_expires_at < clock_timestamp() + interval '10 ms'",
+                "",
+            ),
+            ("run_now", "status = 'enqueued'", ""),
+            ("run_now", "status = 'enqueued' AND deferred", ""),
+            (
+                "reprioritize",
+                "status IN ('enqueued', 'parked')",
+                ", priority => 1",
+            ),
+        ];
+        let (verb, state, rest) = verbs[random.random_range(0..verbs.len())];
         let seen = rows(
             &client,
             &format!("SELECT id, status, lease_token FROM tasks WHERE {state} ORDER BY md5(id::text || '{}') LIMIT 6", random.random::<u32>()),
@@ -126,12 +142,13 @@ async fn operator(client: Client, seed: u64, stop: Arc<AtomicBool>) -> HashMap<S
                 .join(",")
         };
         let sql = format!(
-            "SELECT outcome FROM {verb}('{{{}}}', '{{{}}}', '{{{}}}')",
+            "SELECT outcome FROM {verb}('{{{}}}', '{{{}}}', '{{{}}}'{rest})",
             column(0),
             column(1),
             column(2)
         );
         for outcome in lines(&client, &sql).await {
+            *outcomes.entry(format!("{verb}: {outcome}")).or_default() += 1;
             *outcomes.entry(outcome).or_default() += 1;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -178,7 +195,8 @@ async fn nothing_is_lost_run_twice_or_overwritten_while_everybody_races() {
         others.push(tokio::spawn(async move {
             while !stop.load(Ordering::Relaxed) {
                 run(&client, "SELECT reclaim(20)").await;
-                tokio::time::sleep(Duration::from_millis(10)).await;
+                // Seldom enough that operators find something to release.
+                tokio::time::sleep(Duration::from_millis(30)).await;
             }
         }));
     }
@@ -256,6 +274,13 @@ async fn nothing_is_lost_run_twice_or_overwritten_while_everybody_races() {
         "requested",
         "changed since it was seen",
         "lease has not expired",
+        "requeue_fresh: changed",
+        "release: changed",
+        "release: lease has not expired",
+        "run_now: changed",
+        "run_now: is due already",
+        "reprioritize: changed",
+        "reprioritize: has that priority already",
     ] {
         assert!(
             outcomes.get(outcome).is_some_and(|n| *n > 5),
@@ -307,6 +332,11 @@ async fn nothing_is_lost_run_twice_or_overwritten_while_everybody_races() {
         lines(&client, "SELECT id FROM tasks WHERE status = 'completed' AND result #>> '{}' <> lease_token::text").await,
         none,
         "a result was written by somebody else than the owner"
+    );
+    // Nobody has had more tries than he was given.
+    assert_eq!(
+        lines(&client, "SELECT id FROM tasks WHERE attempt > max_attempts OR attempts_before > attempt OR max_attempts <= attempts_before").await,
+        none
     );
     // The tries are all there, and only running tasks have an open one.
     assert_eq!(
