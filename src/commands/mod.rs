@@ -10,12 +10,15 @@ macro_rules! or_exit {
     };
 }
 
+mod act;
 mod demo;
 
+use crate::action::Verb;
 use crate::cli::{Cli, Command, Look, Migrate, Place, Tasks, Watch};
 use crate::config::Config;
 use crate::connect::Target;
 use crate::once::{self, Refused};
+use crate::probe::State;
 use crate::probe::tasks::Filter;
 use crate::run::{self, Ended};
 use crate::term;
@@ -84,6 +87,16 @@ pub fn run(cli: Cli) -> Exit {
         Some(Command::Work(args)) => demo::work(&args),
         Some(Command::Tasks(args)) => tasks(&args),
         Some(Command::Migrate(args)) => migrate(&args),
+        Some(Command::Requeue(args)) => match args.fresh {
+            true => act::act(Verb::RequeueFresh, &args.act),
+            false => act::act(Verb::Requeue, &args.act),
+        },
+        Some(Command::Cancel(args)) => act::act(Verb::Cancel, &args),
+        Some(Command::Release(args)) => act::act(Verb::Release, &args),
+        Some(Command::RunNow(args)) => act::act(Verb::RunNow, &args),
+        Some(Command::Priority(args)) => act::act(Verb::Priority(args.to.into()), &args.act),
+        Some(Command::Park(args)) => act::act(Verb::Park, &args),
+        Some(Command::Unpark(args)) => act::act(Verb::Unpark, &args),
         Some(Command::Config(args)) => print_config(&args),
     };
     match result {
@@ -168,18 +181,7 @@ fn tasks(args: &Tasks) -> Result<Exit> {
     let file = args.place.config.as_deref();
     let config = Arc::new(or_exit!(config(file, &Look::default(), false)));
     let target = or_exit!(target(&args.place));
-    let state = match args.state.as_deref() {
-        None => None,
-        Some(name) => match crate::probe::State::ALL.iter().find(|s| s.name() == name) {
-            Some(state) => Some(*state),
-            None => {
-                let names = crate::probe::State::ALL.map(|s| s.name()).join(", ");
-                return Ok(Exit::Usage(format!(
-                    "{name:?} is no state: give one of {names}"
-                )));
-            }
-        },
-    };
+    let state = or_exit!(state(args.state.as_deref()));
     let filter = Filter {
         states: state.into_iter().collect(),
         limit: args.limit,
@@ -194,6 +196,20 @@ fn tasks(args: &Tasks) -> Result<Exit> {
     };
     print(&text)?;
     Ok(Exit::Fine)
+}
+
+/// A state by its neutral name.
+fn state(name: Option<&str>) -> Result<Option<State>, Exit> {
+    let Some(name) = name else { return Ok(None) };
+    match State::ALL.iter().find(|s| s.name() == name) {
+        Some(state) => Ok(Some(*state)),
+        None => {
+            let names = State::ALL.map(|s| s.name()).join(", ");
+            Err(Exit::Usage(format!(
+                "{name:?} is no state: give one of {names}"
+            )))
+        }
+    }
 }
 
 fn migrate(args: &Migrate) -> Result<Exit> {

@@ -299,6 +299,14 @@ impl Round {
         self.queues.query(db, filter, now).await
     }
 
+    /// Profile and schema of the systems found.
+    pub fn systems(&self) -> Vec<(String, String)> {
+        let instances = self.queues.instances();
+        instances
+            .map(|i| (i.system.clone(), i.schema.clone()))
+            .collect()
+    }
+
     /// What reads the tasks that an action is about, on any session.
     pub fn asker(&self, verb: Verb, choice: Choice) -> Result<Asker, String> {
         let (system, schema) = choice.home().ok_or("no task was chosen")?;

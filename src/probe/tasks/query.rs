@@ -67,6 +67,18 @@ impl Filter {
         self
     }
 
+    /// Also: this column contains that, in whatever case, where given.
+    #[must_use]
+    pub fn containing(mut self, field: &'static str, text: Option<&str>) -> Self {
+        self.terms.extend(text.map(|text| Term {
+            field: Some(field),
+            exact: false,
+            not: false,
+            text: text.to_string(),
+        }));
+        self
+    }
+
     /// The one queue that it is about, if so.
     fn queue(&self) -> Option<&str> {
         let mut exact = self.terms.iter().filter(|t| t.exact && !t.not);
