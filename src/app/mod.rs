@@ -2,11 +2,15 @@
 
 pub mod act;
 pub mod cursor;
+mod field;
+mod lead;
 pub mod link;
 pub mod log;
+pub mod palette;
 pub mod row;
 pub mod state;
 pub mod update;
+pub mod why_not;
 
 pub use update::{Effect, Msg};
 

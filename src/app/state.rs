@@ -1,5 +1,6 @@
 //! Everything the screen is drawn from.
 
+use super::palette::Palette;
 use super::row::RowId;
 use crate::config::Config;
 use crate::findings::Report;
@@ -109,6 +110,8 @@ pub enum Layer {
         /// First line shown.
         scroll: u16,
     },
+    /// Every action, to choose from.
+    Palette(Palette),
     /// A question before a write.
     Confirm(Box<Dialog>),
 }

@@ -88,7 +88,9 @@ fn text_of(buffer: &Buffer) -> String {
 /// The incident with everything that can lie over it.
 fn overlays() -> Vec<(&'static str, App)> {
     use crate::action::{Plan, Target, Verb};
+    use crate::app::palette::Palette;
     use crate::app::state::{Dialog, Toast, Tone};
+    use crate::keys::Action;
     let base = fixture::cursor(fixture::incident(), PaneId::Tasks, 0);
     let rows = &base.snapshot.as_ref().expect("data").tasks.rows;
     let targets = rows.iter().take(3).map(|t| Target {
@@ -161,7 +163,20 @@ fn overlays() -> Vec<(&'static str, App)> {
         by: "tenant".into(),
         name: "acme".into(),
     });
+    let palette = |typed: &str, chosen: Option<Action>| {
+        with(Layer::Palette(Palette {
+            input: typed.into(),
+            chosen,
+        }))
+    };
+    let mut palette_off = palette("", Some(Action::Cancel));
+    palette_off.allow_writes = false;
     vec![
+        ("palette", palette("", None)),
+        ("palette-end", palette("", Some(Action::Suspend))),
+        ("palette-typed", palette("row", Some(Action::TasksOf))),
+        ("palette-none", palette("no such thing", None)),
+        ("palette-off", palette_off),
         ("confirm", confirm(|_| {})),
         ("confirm-typed", confirm(|d| d.input = "3".into())),
         ("confirm-one", confirm(|d| d.must_type.clear())),
