@@ -11,6 +11,7 @@ macro_rules! or_exit {
 }
 
 mod demo;
+mod journal;
 
 use crate::cli::{Cli, Command, Look, Migrate, Place, Tasks, Watch};
 use crate::config::Config;
@@ -83,6 +84,7 @@ pub fn run(cli: Cli) -> Exit {
         Some(Command::Seed(args)) => demo::seed(&args),
         Some(Command::Work(args)) => demo::work(&args),
         Some(Command::Tasks(args)) => tasks(&args),
+        Some(Command::Journal(args)) => journal::journal(&args),
         Some(Command::Migrate(args)) => migrate(&args),
         Some(Command::Config(args)) => print_config(&args),
     };
