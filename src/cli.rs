@@ -81,6 +81,8 @@ pub enum Command {
     Tasks(Tasks),
     /// Show what was done with jobtop from here, newest last
     Journal(Journal),
+    /// Print the SQL that creates and grants the roles monitor, operator and worker
+    Grants(Grants),
     /// Install or upgrade the reference queue (schema agent_queue)
     Migrate(Migrate),
     /// Fill a dev database's reference queue with fixture data
@@ -158,6 +160,20 @@ pub struct Journal {
     /// Configuration file; by default jobtop/config.toml in the user's configuration directory
     #[arg(long, value_name = "FILE", env = "JOBTOP_CONFIG")]
     pub config: Option<PathBuf>,
+}
+
+/// Flags of `jobtop grants`.
+#[derive(Args, Debug)]
+pub struct Grants {
+    /// Where
+    #[command(flatten)]
+    pub place: Place,
+    /// Only this queue system
+    #[arg(long, value_name = "NAME")]
+    pub system: Option<String>,
+    /// How role names begin; by default with the system's name (the reference queue has roles already)
+    #[arg(long, value_name = "PREFIX")]
+    pub role_prefix: Option<String>,
 }
 
 /// Flags of `jobtop migrate`.

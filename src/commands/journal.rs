@@ -17,7 +17,8 @@ pub fn journal(args: &Journal) -> Result<Exit> {
             return show(args, &[], &none, &none);
         }
         Err(e) => {
-            return Err(e).with_context(|| format!("the journal {} cannot be read", path.display()));
+            return Err(e)
+                .with_context(|| format!("the journal {} cannot be read", path.display()));
         }
     };
     let mut good = Vec::new();

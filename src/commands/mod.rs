@@ -11,6 +11,7 @@ macro_rules! or_exit {
 }
 
 mod demo;
+mod grants;
 mod journal;
 
 use crate::cli::{Cli, Command, Look, Migrate, Place, Tasks, Watch};
@@ -85,6 +86,7 @@ pub fn run(cli: Cli) -> Exit {
         Some(Command::Work(args)) => demo::work(&args),
         Some(Command::Tasks(args)) => tasks(&args),
         Some(Command::Journal(args)) => journal::journal(&args),
+        Some(Command::Grants(args)) => grants::grants(&args),
         Some(Command::Migrate(args)) => migrate(&args),
         Some(Command::Config(args)) => print_config(&args),
     };
