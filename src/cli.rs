@@ -79,6 +79,10 @@ pub enum Command {
     Demo(Demo),
     /// List tasks
     Tasks(Tasks),
+    /// Show what was done with jobtop from here, newest last
+    Journal(Journal),
+    /// Print the SQL that creates and grants the roles monitor, operator and worker
+    Grants(Grants),
     /// Install or upgrade the reference queue (schema agent_queue)
     Migrate(Migrate),
     /// Fill a dev database's reference queue with fixture data
@@ -233,6 +237,43 @@ pub struct Tasks {
     /// As JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// Flags of `jobtop journal`.
+#[derive(Args, Debug)]
+pub struct Journal {
+    /// The last so many actions
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub last: usize,
+    /// All actions
+    #[arg(long, conflicts_with = "last")]
+    pub all: bool,
+    /// Only this action, such as requeue
+    #[arg(long, value_name = "NAME")]
+    pub action: Option<String>,
+    /// Only actions on this task
+    #[arg(long, value_name = "TASK")]
+    pub id: Option<String>,
+    /// Every entry as JSON, with statements and outcomes
+    #[arg(long)]
+    pub json: bool,
+    /// Configuration file; by default jobtop/config.toml in the user's configuration directory
+    #[arg(long, value_name = "FILE", env = "JOBTOP_CONFIG")]
+    pub config: Option<PathBuf>,
+}
+
+/// Flags of `jobtop grants`.
+#[derive(Args, Debug)]
+pub struct Grants {
+    /// Where
+    #[command(flatten)]
+    pub place: Place,
+    /// Only this queue system
+    #[arg(long, value_name = "NAME")]
+    pub system: Option<String>,
+    /// How role names begin; by default with the system's name (the reference queue has roles already)
+    #[arg(long, value_name = "PREFIX")]
+    pub role_prefix: Option<String>,
 }
 
 /// Flags of `jobtop migrate`.

@@ -33,6 +33,9 @@ pub struct Config {
     pub redact: Vec<String>,
     /// Where pictures, snapshots and reports are written; the current directory by default.
     pub output_dir: Option<PathBuf>,
+    /// Where what was done is recorded; by default `jobtop/journal.jsonl` in the user's state directory
+    /// (`$XDG_STATE_HOME`, `~/.local/state`, `~/Library/Application Support` on macOS).
+    pub journal_file: Option<PathBuf>,
     /// Directories with further queue profiles (`*.toml`).
     pub profiles: Vec<PathBuf>,
     /// Values for the settings that profiles declare, by system: `[settings.workflow_jobs] time_zone = "UTC"`.
@@ -191,6 +194,7 @@ impl Default for Config {
             .map(String::from)
             .to_vec(),
             output_dir: None,
+            journal_file: None,
             profiles: Vec::new(),
             settings: BTreeMap::new(),
             budgets: Vec::new(),
@@ -201,12 +205,14 @@ impl Default for Config {
 
 /// `$XDG_CONFIG_HOME/jobtop/config.toml`, or the same under `~/.config`.
 pub fn default_path() -> Option<PathBuf> {
-    let home = || std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".config"));
-    std::env::var_os("XDG_CONFIG_HOME")
-        .filter(|d| !d.is_empty())
-        .map(PathBuf::from)
-        .or_else(home)
-        .map(|d| d.join("jobtop/config.toml"))
+    user_directory("XDG_CONFIG_HOME", ".config").map(|d| d.join("jobtop/config.toml"))
+}
+
+/// A directory of the user: the one that the variable names, else the usual one in the home directory.
+pub fn user_directory(variable: &str, under_home: &str) -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|d| !d.is_empty());
+    let home = || set("HOME").map(|h| PathBuf::from(h).join(under_home));
+    set(variable).map(PathBuf::from).or_else(home)
 }
 
 impl Config {

@@ -1,5 +1,5 @@
-//! THE table of keys: key, action, hint, risk. Dispatch, footer, help and documentation all read it; a key
-//! bound twice fails a test.
+//! THE table of keys: key, action, hint, risk. Dispatch, footer, help, palette and documentation all read it; a key
+//! bound twice fails a test. An action without a key is reached through the palette.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -86,6 +86,8 @@ pub enum Action {
     Suspend,
     /// Help of the focused pane.
     Help,
+    /// All actions, to choose from.
+    Palette,
     /// Quit (closes a dialog first).
     Quit,
 }
@@ -118,9 +120,9 @@ pub enum Group {
 pub struct Binding {
     /// What it does.
     pub action: Action,
-    /// The keys, as [`parse`] reads them.
+    /// The keys, as [`parse`] reads them; none where only the palette reaches it.
     pub keys: &'static [&'static str],
-    /// One or two words for the footer; empty where the footer leaves it out.
+    /// One or two words for the footer; empty where the footer leaves it out, as it does with what has no key.
     pub hint: &'static str,
     /// One line for the help.
     pub help: &'static str,
@@ -129,6 +131,19 @@ pub struct Binding {
     /// Where it is listed.
     pub group: Group,
 }
+
+impl Binding {
+    /// Its keys, as help and palette list them: the palette's own where it has none.
+    pub fn label(&self) -> String {
+        match self.keys {
+            [] => PALETTE.to_string(),
+            keys => keys.join(" "),
+        }
+    }
+}
+
+/// The key of the palette.
+const PALETTE: &str = ":";
 
 const fn looks(
     action: Action,
@@ -211,6 +226,13 @@ pub static KEYS: &[Binding] = &[
         G::Take,
     ),
     looks(A::Help, &["?"], "help", "this help", G::Program),
+    looks(
+        A::Palette,
+        &[PALETTE],
+        "",
+        "every action, to choose from; some have no key",
+        G::Program,
+    ),
     looks(
         A::Quit,
         &["q", "^C"],
@@ -405,6 +427,18 @@ mod tests {
     fn no_action_is_listed_twice() {
         let actions: BTreeSet<_> = KEYS.iter().map(|b| b.action).collect();
         assert_eq!(actions.len(), KEYS.len());
+    }
+
+    #[test]
+    fn what_has_no_key_is_listed_under_the_palette_and_stays_out_of_the_footer() {
+        let keyless = writes(A::Requeue, &[], "", "requeue");
+        assert_eq!(keyless.label(), ":");
+        let key = KeyEvent::new(KeyCode::Char(':'), KeyModifiers::NONE);
+        assert_eq!(action(&key), Some(Action::Palette));
+        assert_eq!(binding(A::Quit).expect("bound").label(), "q ^C");
+        for b in KEYS {
+            assert!(!b.keys.is_empty() || b.hint.is_empty(), "{:?}", b.action);
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub mod connect;
 pub mod demo;
 pub mod feed;
 pub mod findings;
+pub mod journal;
 pub mod keys;
 pub mod migrate;
 pub mod once;

@@ -135,6 +135,42 @@ fn pasted_text_never_becomes_keys() {
 }
 
 #[test]
+fn the_palette_finds_runs_and_takes_pasted_text_as_text() {
+    let place = Place::new("palette");
+    let mut pty = place.watch(&["--allow-writes"], 100, 30);
+    pty.wait_text("parser");
+    pty.keys(":");
+    pty.wait_text("every action, to choose from");
+    pty.keys("\x1b[200~qX\x03y1\r\nva\u{202e}l\x1b[2J\x1b[201~");
+    let screen = pty.wait_text("qXy1  val[2J");
+    assert!(screen.contains("no action matches"), "{screen}");
+    pty.keys("\x1b");
+    pty.wait_no_text("no action matches");
+    // by name, without its key
+    pty.keys(":write risk:asks reque");
+    pty.wait_text("1/");
+    pty.keys("\x15findings pressed");
+    pty.wait_text("1/");
+    pty.keys("\r");
+    pty.wait("the findings whole", |s| {
+        !s.contains("findings pressed") && !s.contains("STAGES")
+    });
+    assert_eq!(
+        place.value("SELECT count(*) FROM agent_queue.operator_actions"),
+        "0"
+    );
+    // a write is asked for, in the same dialog as by its key
+    pty.keys("6/state:failed\r");
+    pty.wait_text("1/");
+    pty.keys(":requeue\r");
+    pty.wait_text("Requeue 1 task?");
+    pty.keys("y");
+    pty.wait_text("asked 1, 1 changed");
+    pty.keys("q");
+    assert_eq!(pty.exit_code(), 0);
+}
+
+#[test]
 fn requeue_changes_the_row_and_writes_the_journal() {
     let place = Place::new("requeue");
     let mut pty = place.watch(&["--allow-writes"], 160, 45);

@@ -2,6 +2,7 @@
 
 use super::{Fate, Plan};
 use crate::connect::{Fault, Session};
+use crate::journal::{host, person};
 use tokio_postgres::types::Type;
 
 /// Inserts the journal row into `table` (already quoted).
@@ -43,20 +44,4 @@ pub(super) async fn write(
     )
     .await?;
     Ok(())
-}
-
-/// The person at the keyboard, as this machine knows them.
-fn person() -> String {
-    let uid = nix::unistd::getuid();
-    let user = nix::unistd::User::from_uid(uid).ok().flatten();
-    let login = std::env::var("SUDO_USER").ok().filter(|u| !u.is_empty());
-    login
-        .or(user.map(|u| u.name))
-        .unwrap_or_else(|| uid.to_string())
-}
-
-/// This machine's own name.
-fn host() -> Option<String> {
-    let name = nix::unistd::gethostname().ok()?;
-    Some(name.to_string_lossy().into_owned())
 }

@@ -5,6 +5,7 @@
 //! [`Run`] carries that out on any session and ends as an [`Outcome`].
 
 mod chunk;
+mod diary;
 pub mod facts;
 mod journal;
 mod outcome;

@@ -2,8 +2,10 @@
 //! have locked come again at the end; it can be stopped between two chunks. It runs on any session.
 
 use super::chunk::{Ended, Told, perform, resolve};
+use super::diary::Diary;
 use super::{Fate, Outcome, Plan, Target as Task};
 use crate::connect::{Fault, Session, Target};
+use crate::journal::Journal;
 use crate::queue::action::ActionSql;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -44,7 +46,9 @@ struct Chunk {
 pub struct Run {
     plan: Plan,
     steps: Vec<ActionSql>,
-    journal: Option<String>,
+    table: Option<String>,
+    journal: Journal,
+    diary: Option<Diary>,
     todo: VecDeque<Chunk>,
     locked: Vec<(usize, Fate, Task)>,
     again: u32,
@@ -60,11 +64,12 @@ pub struct Run {
 
 impl Run {
     /// The statements with their targets: one a queue where ids are unique only within one, else a single one.
-    /// `journal` is the system's own journal table, quoted, where it has one.
+    /// `table` is the system's own journal table, quoted, where it has one; `journal` the local one.
     pub fn new(
         plan: Plan,
         steps: Vec<(ActionSql, Vec<Task>)>,
-        journal: Option<String>,
+        table: Option<String>,
+        journal: Journal,
         rows_per_second: f64,
     ) -> Self {
         let mut todo = VecDeque::new();
@@ -87,7 +92,9 @@ impl Run {
             },
             plan,
             steps: statements,
+            table,
             journal,
+            diary: None,
             whole: todo.len() == 1,
             todo,
             locked: Vec::new(),
@@ -138,28 +145,12 @@ impl Run {
             true => self.plan.action_id.clone(),
             false => format!("{}/{}", self.plan.action_id, self.sent),
         };
-        let sql = &self.steps[chunk.step];
-        let journal = self.journal.as_deref();
-        match perform(db, &self.plan, &id, sql, &chunk.targets, journal).await {
-            Ended::Written(fates) => self.took(chunk, fates),
-            Ended::Nothing(fault) => self.failed(chunk, &fault),
-            Ended::Unknown { fates, xid, fault } => match resolve(target, &xid).await {
-                Told::Committed => {
-                    self.took(chunk, fates);
-                    self.end(Some(format!(
-                        "the answer to a commit was lost ({fault}), but the server says it was written"
-                    )));
-                }
-                Told::RolledBack => self.end(Some(format!(
-                    "{fault}; the server says that transaction was rolled back"
-                ))),
-                Told::Nothing => {
-                    self.outcome.unknown += chunk.targets.len() as u64;
-                    self.end(Some(format!(
-                        "{fault}; it is not known whether transaction {xid} was written (action {id} in the journal tells)"
-                    )));
-                }
-            },
+        let noted = match self.write_down(db, target, &id, &chunk).await {
+            Ok(()) => self.send(db, target, &id, chunk).await,
+            Err(why) => return self.end(Some(format!("nothing more was written: {why}"))),
+        };
+        if let Err(why) = noted {
+            self.end(Some(format!("stopped, since {why}")));
         }
         if !self.over && self.todo.is_empty() {
             self.next = Instant::now() + PATIENCE;
@@ -169,6 +160,76 @@ impl Run {
         } else {
             let share = CHUNK as f64 / self.rows_per_second.max(1.0);
             self.next = begun + Duration::from_secs_f64(share).max(begun.elapsed() * 2);
+        }
+    }
+
+    /// In the local journal, before it is sent.
+    async fn write_down(
+        &mut self,
+        db: &Session,
+        target: &Target,
+        id: &str,
+        chunk: &Chunk,
+    ) -> Result<(), String> {
+        if self.diary.is_none() {
+            let opened = Diary::open(self.journal.clone(), db, &target.host, &self.plan).await;
+            self.diary = Some(opened.map_err(|f| f.to_string())?);
+        }
+        let sql = self.steps[chunk.step].text();
+        let diary = self.diary.as_ref();
+        diary.map_or(Ok(()), |d| d.begun(id, sql, &chunk.targets))
+    }
+
+    /// Sends a chunk, and says whether its outcome could be written down.
+    async fn send(
+        &mut self,
+        db: &Session,
+        target: &Target,
+        id: &str,
+        chunk: Chunk,
+    ) -> Result<(), String> {
+        let sql = &self.steps[chunk.step];
+        let table = self.table.as_deref();
+        let ended = perform(db, &self.plan, id, sql, &chunk.targets, table).await;
+        let Some(diary) = &self.diary else {
+            return Ok(());
+        };
+        match ended {
+            Ended::Written(fates) => {
+                let noted = diary.ended(id, &fates);
+                self.took(chunk, fates);
+                noted
+            }
+            Ended::Nothing(fault) => {
+                let noted = diary.failed(id, &chunk.targets, &nothing_written(&fault));
+                self.failed(chunk, &fault);
+                noted
+            }
+            Ended::Unknown { fates, xid, fault } => {
+                let told = resolve(target, &xid).await;
+                let why = match told {
+                    Told::Committed => format!(
+                        "the answer to a commit was lost ({fault}), but the server says it was written"
+                    ),
+                    Told::RolledBack => {
+                        format!("{fault}; the server says that transaction was rolled back")
+                    }
+                    Told::Nothing => format!(
+                        "{fault}; it is not known whether transaction {xid} was written (action {id} in the journal tells)"
+                    ),
+                };
+                let noted = match told {
+                    Told::Committed => diary.ended(id, &fates),
+                    _ => diary.failed(id, &chunk.targets, &why),
+                };
+                match told {
+                    Told::Committed => self.took(chunk, fates),
+                    Told::RolledBack => {}
+                    Told::Nothing => self.outcome.unknown += chunk.targets.len() as u64,
+                }
+                self.end(Some(why));
+                noted
+            }
         }
     }
 
@@ -259,6 +320,11 @@ pub async fn drive(run: &mut Run, db: &Session, target: &Target, told: impl Fn(P
 }
 
 fn nothing_written(fault: &Fault) -> String {
+    if fault.is("42883") || fault.is("42703") {
+        return format!(
+            "nothing more was written: {fault}; the schema is older than this jobtop: run jobtop migrate"
+        );
+    }
     if fault.is("42501") {
         return format!(
             "nothing more was written: {fault}; this role lacks the operator's rights (jobtop grants prints them)"

@@ -86,7 +86,7 @@ impl App {
     }
 
     fn in_tasks(&self) -> bool {
-        let in_detail = matches!(self.layers.last(), Some(Layer::Detail { .. }));
+        let in_detail = matches!(self.under_palette(), Some(Layer::Detail { .. }));
         !in_detail && self.focus == PaneId::Tasks
     }
 

@@ -1,7 +1,7 @@
 //! Moving about: the cursor follows a row's identity, not its place, since rows move.
 
 use super::row::RowId;
-use super::state::{App, PaneId, View};
+use super::state::{App, Layer, PaneId, View};
 use crate::keys::Action;
 use crate::ui;
 
@@ -48,7 +48,9 @@ impl App {
 
     /// Lets go of rows that are held for a person who has left.
     pub(super) fn release_cursors(&mut self) {
-        if self.now - self.last_key < PIN_S {
+        // under the palette nobody would see that it went
+        let hidden = matches!(self.layers.last(), Some(Layer::Palette(_)));
+        if hidden || self.now - self.last_key < PIN_S {
             return;
         }
         for view in self.views.values_mut().filter(|v| v.pinned) {
@@ -95,95 +97,6 @@ impl App {
         view.of = None;
     }
 
-    /// `t`: the tasks that belong to a row.
-    pub fn tasks_of(&mut self, row: RowId) {
-        let of = match &row {
-            RowId::Finding { .. } => self.culprit(&row),
-            RowId::Task(_) => None,
-            _ => Some(row.clone()),
-        };
-        let has_tasks = matches!(
-            of,
-            Some(
-                RowId::Queue { .. }
-                    | RowId::Worker { .. }
-                    | RowId::Spender { .. }
-                    | RowId::Session { .. }
-                    | RowId::Task(_)
-            )
-        );
-        if !has_tasks {
-            self.toast(
-                super::state::Tone::Info,
-                "no tasks belong to this row: choose a queue, worker, session, agent or tenant",
-            );
-            return;
-        }
-        self.layers.clear();
-        self.focus = PaneId::Tasks;
-        self.zoom = Some(PaneId::Tasks);
-        let view = self.view_mut(PaneId::Tasks);
-        match of {
-            Some(task @ RowId::Task(_)) => {
-                view.of = None;
-                view.cursor = Some(task);
-            }
-            of => {
-                view.of = of;
-                view.cursor = None;
-            }
-        }
-        view.filter.reset();
-    }
-
-    /// `b`: what blocks a row.
-    pub fn blocker_of(&mut self, row: RowId) {
-        let row = self.culprit(&row).unwrap_or(row);
-        let blocker = self.shown().and_then(|(s, _)| {
-            let pid = match &row {
-                RowId::Session { pid, .. } => s
-                    .blocked
-                    .iter()
-                    .find(|b| b.pid == *pid)?
-                    .blocked_by
-                    .first()
-                    .copied(),
-                RowId::Task(key) => {
-                    let task = s.tasks.rows.iter().find(|t| t.key == *key)?;
-                    task.locked_by_pid.or_else(|| {
-                        let worker = task.worker.as_deref()?;
-                        let sessions = || s.sessions.iter().filter(|x| x.application == worker);
-                        let waiting = sessions().find_map(|x| {
-                            s.blocked
-                                .iter()
-                                .find(|b| Some(b.pid) == x.pid)?
-                                .blocked_by
-                                .first()
-                        });
-                        waiting.copied().or_else(|| sessions().find_map(|x| x.pid))
-                    })
-                }
-                _ => None,
-            }?;
-            session_row(s, pid)
-        });
-        match blocker {
-            Some(session) => self.go(PaneId::Waits, session),
-            None if matches!(row, RowId::Session { .. }) && self.is_finding_or_session(&row) => {
-                self.go(PaneId::Waits, row);
-            }
-            None => self.toast(super::state::Tone::Info, "nothing blocks this row"),
-        }
-    }
-
-    fn is_finding_or_session(&self, row: &RowId) -> bool {
-        let blocks = |pid: i32| {
-            self.shown()
-                .is_some_and(|(s, _)| s.blocked.iter().any(|b| b.blocked_by.contains(&pid)))
-        };
-        matches!(row, RowId::Session { pid, .. } if blocks(*pid))
-    }
-
     /// The row a finding points at.
     pub fn culprit(&self, row: &RowId) -> Option<RowId> {
         let RowId::Finding { rule, n } = row else {
@@ -193,10 +106,4 @@ impl App {
         let mut of_rule = report.findings.iter().filter(|f| f.rule == *rule);
         of_rule.nth(*n)?.culprit.clone()
     }
-}
-
-/// The row of a session that is shown by itself.
-pub fn session_row(snapshot: &crate::probe::Snapshot, pid: i32) -> Option<RowId> {
-    let session = snapshot.sessions.iter().find(|s| s.pid == Some(pid))?;
-    session.row_id()
 }

@@ -3,11 +3,15 @@
 pub mod choose;
 pub mod cursor;
 pub mod dialog;
+mod field;
+mod lead;
 pub mod link;
 pub mod log;
+pub mod palette;
 pub mod row;
 pub mod state;
 pub mod update;
+pub mod why_not;
 
 pub use update::{Effect, Msg};
 

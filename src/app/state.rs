@@ -2,6 +2,7 @@
 
 use super::choose::Matching;
 use super::dialog::Dialog;
+use super::palette::Palette;
 use super::row::RowId;
 use crate::action::{Progress, Verb};
 use crate::config::Config;
@@ -112,6 +113,8 @@ pub enum Layer {
         /// First line shown.
         scroll: u16,
     },
+    /// Every action, to choose from.
+    Palette(Palette),
     /// A question before a write.
     Confirm(Box<Dialog>),
 }

@@ -1,13 +1,14 @@
 //! Keys and news in, state and effects out, without a terminal or a database.
 
 use super::dialog::{Dialog, Stage};
+use super::palette::Palette;
 use super::state::{App, Layer, Link, PaneId, Tone};
 use super::update::{Effect, Msg};
 use crate::action::{Choice, Fate, Outcome, Plan, Preview, Progress, Verb};
 use crate::app::row::RowId;
 use crate::feed::News;
 use crate::findings::Report;
-use crate::keys::KEYS;
+use crate::keys::{Action, KEYS};
 use crate::panes::fixture;
 use crate::probe::{ServerTime, Snapshot, State};
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
@@ -487,6 +488,179 @@ fn paste_goes_into_text_fields_only() {
     keys(&mut app, "/");
     paste(&mut app, "a\u{1b}[2Jb\u{202e}");
     assert_eq!(app.view(app.focus).filter.value(), "a[2Jb");
+    key(&mut app, KeyCode::Enter);
+    keys(&mut app, ":");
+    assert_eq!(paste(&mut app, "qX\u{1b}[2J\r\ny"), vec![]);
+    assert_eq!(palette(&app).expect("open").input.value(), "qX[2J  y");
+    assert_eq!(app.view(app.focus).filter.value(), "a[2Jb");
+}
+
+fn palette(app: &App) -> Option<&Palette> {
+    match app.layers.last() {
+        Some(Layer::Palette(palette)) => Some(palette),
+        _ => None,
+    }
+}
+
+/// What the palette lists, chosen one first.
+fn listed(app: &App) -> (Option<Action>, Vec<Action>) {
+    let palette = palette(app).expect("a palette");
+    let entries = app.palette_entries(palette);
+    let chosen = entries.get(palette.at(&entries)).map(|e| e.binding.action);
+    (chosen, entries.iter().map(|e| e.binding.action).collect())
+}
+
+fn ctrl(app: &mut App, c: char) -> Vec<Effect> {
+    let now = app.now + 1.0;
+    let event = Event::Key(KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL));
+    app.update(now, Msg::Terminal(event))
+}
+
+#[test]
+fn the_palette_lists_every_action_and_typing_filters_it() {
+    let mut app = ready();
+    keys(&mut app, ":");
+    let (chosen, all) = listed(&app);
+    assert_eq!(all, KEYS.iter().map(|b| b.action).collect::<Vec<_>>());
+    assert_eq!(chosen, Some(all[0]));
+    keys(&mut app, "TASK mark");
+    assert_eq!(listed(&app).1, [Action::Requeue, Action::Cancel]);
+    keys(&mut app, " key:x");
+    assert_eq!(listed(&app).1, [Action::Cancel]);
+    keys(&mut app, "nothing");
+    assert_eq!(listed(&app), (None, vec![]));
+    assert_eq!(key(&mut app, KeyCode::Enter), vec![]);
+    assert!(palette(&app).is_some(), "there was nothing to run");
+    key(&mut app, KeyCode::Esc);
+    assert!(app.layers.is_empty());
+    keys(&mut app, ":risk:writes");
+    assert_eq!(listed(&app).1, [Action::Requeue, Action::Cancel]);
+    ctrl(&mut app, 'c');
+    assert!(app.layers.is_empty());
+}
+
+#[test]
+fn the_palette_moves_with_arrows_and_pages_and_stops_at_its_ends() {
+    let mut app = ready();
+    keys(&mut app, ":");
+    let (first, all) = listed(&app);
+    key(&mut app, KeyCode::Up);
+    ctrl(&mut app, 'p');
+    assert_eq!(listed(&app).0, first);
+    key(&mut app, KeyCode::Down);
+    ctrl(&mut app, 'n');
+    assert_eq!(listed(&app).0, Some(all[2]));
+    key(&mut app, KeyCode::PageUp);
+    assert_eq!(listed(&app).0, first);
+    key(&mut app, KeyCode::PageDown);
+    assert!(listed(&app).0 > Some(all[2]) || listed(&app).0 != first);
+    for _ in 0..20 {
+        key(&mut app, KeyCode::PageDown);
+    }
+    assert_eq!(listed(&app).0.as_ref(), all.last());
+    keys(&mut app, "p");
+    let (chosen, some) = listed(&app);
+    assert_eq!(chosen, Some(some[0]), "typing goes back to the first");
+}
+
+#[test]
+fn the_palette_runs_what_the_key_would_run_below_it() {
+    let mut app = ready();
+    keys(&mut app, ":poll now");
+    assert_eq!(key(&mut app, KeyCode::Enter), vec![Effect::Poll]);
+    assert!(app.layers.is_empty());
+    // a write still asks first
+    keys(&mut app, ":requeue");
+    assert_eq!(key(&mut app, KeyCode::Enter), vec![]);
+    assert!(dialog(&app).is_some());
+    key(&mut app, KeyCode::Esc);
+    // over details it is about their row, and scrolling scrolls them
+    key(&mut app, KeyCode::Enter);
+    let Some(Layer::Detail { row, .. }) = app.layers.last().cloned() else {
+        panic!("details");
+    };
+    keys(&mut app, ":copy");
+    let copied = key(&mut app, KeyCode::Enter);
+    assert_eq!(copied, vec![Effect::Copy(row.short())]);
+    let cursor = app.cursor_row();
+    keys(&mut app, ":key:end");
+    key(&mut app, KeyCode::Enter);
+    assert!(matches!(app.layers.last(), Some(Layer::Detail { .. })));
+    assert_eq!(app.cursor_row(), cursor, "the row below did not move");
+    keys(&mut app, ":everything row");
+    key(&mut app, KeyCode::Enter);
+    assert!(palette(&app).is_some() && toasts(&app).contains("open already"));
+}
+
+#[test]
+fn the_palette_says_why_not_and_stays_open() {
+    let mut app = ready();
+    app.allow_writes = false;
+    keys(&mut app, ":requeue");
+    assert_eq!(key(&mut app, KeyCode::Enter), vec![]);
+    assert!(palette(&app).is_some());
+    assert!(
+        toasts(&app).contains("not now: read-only"),
+        "{}",
+        toasts(&app)
+    );
+    app.allow_writes = true;
+    key(&mut app, KeyCode::Enter);
+    assert!(dialog(&app).is_some(), "possible by now");
+}
+
+#[test]
+fn why_not_tells_what_stands_in_the_way() {
+    let why = |app: &App, action| app.why_not(action).unwrap_or_default();
+    let mut app = ready();
+    for action in [Action::Requeue, Action::Open, Action::Mark, Action::Copy] {
+        assert_eq!(app.why_not(action), None, "{action:?}");
+    }
+    keys(&mut app, "6G");
+    assert_eq!(app.why_not(Action::Down), None, "the end is no reason");
+    keys(&mut app, "1");
+    assert!(why(&app, Action::Cancel).contains("no task is chosen"));
+    assert!(why(&app, Action::Mark).contains("only tasks"));
+    assert!(why(&app, Action::MarkAll).contains("only tasks"));
+    keys(&mut app, "6/no such task");
+    key(&mut app, KeyCode::Enter);
+    for action in [Action::Open, Action::TasksOf, Action::Blocker, Action::Copy] {
+        assert_eq!(why(&app, action), "no row is selected", "{action:?}");
+    }
+    assert!(why(&app, Action::Requeue).contains("no task is chosen"));
+    app.marks
+        .extend(shown(&app).tasks.rows.first().map(|t| t.key.clone()));
+    assert_eq!(app.why_not(Action::Requeue), None, "a marked one will do");
+    assert_eq!(app.why_not(Action::Copy), None);
+    keys(&mut app, "p");
+    assert!(why(&app, Action::Requeue).contains("held"));
+    keys(&mut app, "p");
+    app.link = Link::Lost {
+        reason: "gone".into(),
+        since: 0.0,
+        retry_at: 1.0,
+    };
+    assert!(why(&app, Action::Requeue).contains("no connection"));
+    let nothing = fixture::connecting();
+    assert!(why(&nothing, Action::Hold).contains("no data"));
+    assert_eq!(nothing.why_not(Action::Quit), None);
+}
+
+#[test]
+fn the_row_stays_what_it_was_while_the_palette_is_open() {
+    let mut app = ready();
+    keys(&mut app, "6:");
+    let seen = app.cursor_row().expect("a row");
+    let mut snapshot = shown(&app);
+    snapshot.tasks.rows.rotate_left(1);
+    news(&mut app, News::Snapshot(Arc::new(snapshot), Arc::default()));
+    let later = app.now + 300.0;
+    app.update(later, Msg::Tick);
+    keys(&mut app, "copy");
+    assert_eq!(
+        key(&mut app, KeyCode::Enter),
+        vec![Effect::Copy(seen.short())]
+    );
 }
 
 proptest::proptest! {
@@ -494,11 +668,12 @@ proptest::proptest! {
 
     /// Whatever is typed: no panic, and no write that was not confirmed in a dialog.
     #[test]
-    fn nothing_is_written_without_a_dialog(script in proptest::collection::vec(0usize..60, 1..60)) {
+    fn nothing_is_written_without_a_dialog(script in proptest::collection::vec(0usize..1000, 1..60)) {
         let mut app = ready();
         let extra = ["y", "1", "2", "a", "Enter"];
+        let names: Vec<_> = KEYS.iter().flat_map(|b| b.keys).chain(&extra).collect();
         for pick in script {
-            let name = KEYS.iter().flat_map(|b| b.keys).chain(&extra).nth(pick).copied().unwrap_or("x");
+            let name = *names[pick % names.len()];
             let code = match name {
                 "Enter" => KeyCode::Enter,
                 "Esc" => KeyCode::Esc,

@@ -1,12 +1,13 @@
 //! What happens next: one message in, state changed, effects out.
 
+use super::palette::Palette;
 use super::row::RowId;
 use super::state::{App, Layer, PaneId, Tone};
+use super::why_not::verb;
 use crate::action::{Choice, Plan, Verb};
 use crate::feed::News;
-use crate::keys::{self, Action};
-use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, MouseEventKind};
-use tui_input::backend::crossterm::EventHandler;
+use crate::keys::{self, Action, Risk};
+use crossterm::event::{Event, KeyEvent, KeyEventKind, MouseEventKind};
 
 /// Something that happened.
 #[derive(Clone, Debug)]
@@ -117,22 +118,32 @@ impl App {
         if matches!(self.layers.last(), Some(Layer::Confirm(_))) {
             return self.dialog_key(key, action);
         }
+        if matches!(self.layers.last(), Some(Layer::Palette(_))) {
+            return self.palette_key(key, action);
+        }
         if self.editing_filter {
             return self.filter_key(key, action);
         }
-        match action {
-            Some(Action::Suspend) => vec![Effect::Suspend],
-            Some(action) if self.scroll_layer(action) => vec![],
-            Some(action) => self.act(action),
-            None => vec![],
-        }
+        action.map_or_else(Vec::new, |action| self.run(action))
     }
 
-    /// Help and details scroll; true when the key was theirs.
+    /// What an action does where the screen is now, by its key or from the palette.
+    pub(super) fn run(&mut self, action: Action) -> Vec<Effect> {
+        if self.scroll_layer(action) {
+            return vec![];
+        }
+        self.act(action)
+    }
+
+    /// Help and details scroll, the palette moves; true when the action was theirs.
     fn scroll_layer(&mut self, action: Action) -> bool {
         let page = crate::ui::page_height(self);
         let scroll = match self.layers.last_mut() {
             Some(Layer::Help { scroll } | Layer::Detail { scroll, .. }) => scroll,
+            Some(Layer::Palette(_)) => {
+                self.palette_move(action);
+                return true;
+            }
             Some(Layer::Confirm(_)) => return true,
             None => return false,
         };
@@ -153,38 +164,14 @@ impl App {
         true
     }
 
-    fn filter_key(&mut self, key: KeyEvent, action: Option<Action>) -> Vec<Effect> {
-        match key.code {
-            KeyCode::Enter | KeyCode::Down | KeyCode::Up => self.editing_filter = false,
-            KeyCode::Esc => {
-                self.editing_filter = false;
-                self.view_mut(self.focus).filter.reset();
-            }
-            _ if key.code == KeyCode::Char('c') && action == Some(Action::Quit) => {
-                self.editing_filter = false;
-            }
-            _ => {
-                let view = self.view_mut(self.focus);
-                view.filter.handle_event(&Event::Key(key));
-            }
-        }
-        vec![]
-    }
-
-    fn paste(&mut self, text: &str) {
-        let text: String = crate::text::clean(text).chars().take(200).collect();
-        let field = match self.layers.last_mut() {
-            Some(Layer::Confirm(dialog)) if dialog.types() => &mut dialog.input,
-            None if self.editing_filter => &mut self.views.entry(self.focus).or_default().filter,
-            _ => return,
-        };
-        for c in text.chars() {
-            field.handle(tui_input::InputRequest::InsertChar(c));
-        }
-    }
-
     /// What a key means outside text fields.
     pub fn act(&mut self, action: Action) -> Vec<Effect> {
+        let looks = keys::binding(action).is_none_or(|b| b.risk == Risk::Looks);
+        // what writes says it in its own words, see `ask`
+        if let Some(why) = self.why_not(action).filter(|_| looks) {
+            self.toast(Tone::Info, why);
+            return vec![];
+        }
         match action {
             Action::Pane(n) => {
                 if let Some(pane) = PaneId::ALL.get(usize::from(n).saturating_sub(1)) {
@@ -230,29 +217,20 @@ impl App {
             Action::Refresh => return vec![Effect::Poll],
             Action::Faster => return self.change_interval(false),
             Action::Slower => return self.change_interval(true),
-            Action::TasksOf => match self.row_in_hand() {
-                Some(row) => self.tasks_of(row),
-                None => self.toast(Tone::Info, "no row is selected"),
-            },
-            Action::Blocker => match self.row_in_hand() {
-                Some(row) => self.blocker_of(row),
-                None => self.toast(Tone::Info, "no row is selected"),
-            },
+            Action::TasksOf => self.tasks_of(),
+            Action::Blocker => self.go_to_blocker(),
             Action::Report => return vec![Effect::Report],
             Action::Picture => return vec![Effect::Picture],
             Action::Copy => return self.copy(),
-            Action::Requeue => return self.ask(Verb::Requeue),
-            Action::Cancel => return self.ask(Verb::Cancel),
-            Action::Release => return self.ask(Verb::Release),
-            Action::RequeueFresh => return self.ask(Verb::RequeueFresh),
-            Action::RunNow => return self.ask(Verb::RunNow),
-            Action::Priority => return self.ask(Verb::Priority(0)),
-            Action::Park => return self.ask(Verb::Park),
-            Action::Unpark => return self.ask(Verb::Unpark),
-            Action::Stop => match self.acting {
-                Some(_) => return vec![Effect::Stop],
-                None => self.toast(Tone::Info, "no action is under way"),
-            },
+            Action::Requeue
+            | Action::RequeueFresh
+            | Action::Cancel
+            | Action::Release
+            | Action::RunNow
+            | Action::Priority
+            | Action::Park
+            | Action::Unpark => return verb(action).map_or(vec![], |verb| self.ask(verb)),
+            Action::Stop => return vec![Effect::Stop],
             Action::Log => {
                 self.layers.clear();
                 self.focus = PaneId::Findings;
@@ -265,6 +243,7 @@ impl App {
                 }
                 _ => self.layers.push(Layer::Help { scroll: 0 }),
             },
+            Action::Palette => self.layers.push(Layer::Palette(Palette::default())),
             Action::Suspend => return vec![Effect::Suspend],
             Action::Quit => {
                 if self.layers.pop().is_some() {
@@ -285,7 +264,7 @@ impl App {
 
     /// The row an action is about: that of the open detail, else the one under the cursor.
     pub(super) fn row_in_hand(&self) -> Option<RowId> {
-        match self.layers.last() {
+        match self.under_palette() {
             Some(Layer::Detail { row, .. }) => Some(row.clone()),
             _ => self.cursor_row(),
         }
@@ -300,11 +279,7 @@ impl App {
     }
 
     fn open(&mut self) -> Vec<Effect> {
-        if matches!(self.layers.last(), Some(Layer::Detail { .. })) {
-            return vec![];
-        }
         let Some(row) = self.cursor_row() else {
-            self.toast(Tone::Info, "no row is selected");
             return vec![];
         };
         self.layers.push(Layer::Detail {
@@ -350,29 +325,17 @@ impl App {
 
     fn mark(&mut self) {
         self.matching = None;
-        match self.cursor_row() {
-            Some(RowId::Task(key)) => {
-                if !self.marks.remove(&key) {
-                    self.marks.insert(key);
-                }
-                self.move_cursor(Action::Down);
+        if let Some(RowId::Task(key)) = self.cursor_row() {
+            if !self.marks.remove(&key) {
+                self.marks.insert(key);
             }
-            _ => self.toast(Tone::Info, "only tasks can be marked: press 6"),
+            self.move_cursor(Action::Down);
         }
     }
 
     fn mark_all(&mut self) {
-        let rows = crate::ui::table::visible(self, self.focus);
-        let tasks: Vec<_> = rows
-            .into_iter()
-            .filter_map(|row| match row {
-                RowId::Task(key) => Some(key),
-                _ => None,
-            })
-            .collect();
-        if tasks.is_empty() {
-            self.toast(Tone::Info, "only tasks can be marked: press 6");
-        } else if self.matching.take().is_some() {
+        let tasks = self.markable();
+        if self.matching.take().is_some() {
             self.marks.clear();
         } else if tasks.iter().all(|key| self.marks.contains(key)) {
             self.match_all();
@@ -409,7 +372,7 @@ impl App {
     }
 
     fn copy(&mut self) -> Vec<Effect> {
-        let text = if self.focus == PaneId::Tasks && !self.marks.is_empty() {
+        let text = if self.marks_count() {
             let ids: Vec<_> = self.marks.iter().map(|k| k.id.as_str()).collect();
             ids.join("\n")
         } else {

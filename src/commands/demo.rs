@@ -35,6 +35,11 @@ pub(super) fn demo(args: &Args) -> Result<Exit> {
     runtime.block_on(async {
         let demo = Demo::start(options, Box::new(say)).await?;
         let target = demo.target(roles::ONCALL);
+        // what is tried here goes with it
+        config.journal_file = config
+            .journal_file
+            .take()
+            .or_else(|| Some(demo.root().join("journal.jsonl")));
         let exit = if args.headless {
             headless(&target).await
         } else {

@@ -12,6 +12,8 @@ macro_rules! or_exit {
 
 mod act;
 mod demo;
+mod grants;
+mod journal;
 
 use crate::action::Verb;
 use crate::cli::{Cli, Command, Look, Migrate, Place, Tasks, Watch};
@@ -86,6 +88,8 @@ pub fn run(cli: Cli) -> Exit {
         Some(Command::Seed(args)) => demo::seed(&args),
         Some(Command::Work(args)) => demo::work(&args),
         Some(Command::Tasks(args)) => tasks(&args),
+        Some(Command::Journal(args)) => journal::journal(&args),
+        Some(Command::Grants(args)) => grants::grants(&args),
         Some(Command::Migrate(args)) => migrate(&args),
         Some(Command::Requeue(args)) => match args.fresh {
             true => act::act(Verb::RequeueFresh, &args.act),

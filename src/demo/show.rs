@@ -138,6 +138,11 @@ impl Demo {
         login(&self.target, role)
     }
 
+    /// The directory that is gone when the demo is.
+    pub fn root(&self) -> &std::path::Path {
+        self.cluster.root()
+    }
+
     /// The clients.
     pub fn crew(&self) -> &Crew {
         &self.crew

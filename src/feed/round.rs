@@ -8,6 +8,7 @@ use crate::app::row::RowId;
 use crate::app::state::Detail;
 use crate::config::Config;
 use crate::connect::{Fault, Session, Target};
+use crate::journal::Journal;
 use crate::probe::QueueProbes;
 use crate::probe::activity::Activity;
 use crate::probe::server::Server;
@@ -324,8 +325,12 @@ impl Round {
                 Some(instance) => instance.steps(&plan),
             },
         };
-        match steps {
-            Ok((steps, journal)) => Ok(Run::new(plan, steps, journal, self.config.rows_per_second)),
+        let journal = Journal::open(&self.config).map_err(|e| format!("{e:#}: set journal_file"));
+        match steps.and_then(|s| Ok((s, journal?))) {
+            Ok(((steps, table), journal)) => {
+                let rate = self.config.rows_per_second;
+                Ok(Run::new(plan, steps, table, journal, rate))
+            }
             Err(why) => {
                 let why = format!("nothing was written: {why}");
                 Err(Outcome::nothing(plan.verb, plan.targets.len(), why))

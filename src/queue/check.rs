@@ -2,7 +2,7 @@
 
 use super::actions::Action;
 use super::columns;
-use super::names::{Check, Names, aliases};
+use super::names::{Check, HOWS, Names, aliases};
 use super::profile::{Profile, SettingType};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -84,6 +84,7 @@ fn check(p: &Profile) -> Check {
             .map(|f| aliases(f.get_ref()))
             .unwrap_or_default(),
         settings: p.settings.keys().map(String::as_str).collect(),
+        hows: HOWS,
     };
     for (name, setting) in &p.settings {
         if columns::RESERVED.contains(&name.as_str()) {
@@ -107,6 +108,7 @@ fn check(p: &Profile) -> Check {
             blanks: BTreeSet::new(),
             fanout: BTreeSet::new(),
             settings: names.settings.clone(),
+            hows: HOWS,
         };
         only_schema.sql(fanout, &[])?;
     }
@@ -215,6 +217,7 @@ fn check(p: &Profile) -> Check {
     {
         names.sql(sql, &[])?;
     }
+    super::grants::check(p, &names)?;
     actions(p, &names, top)
 }
 

@@ -6,6 +6,7 @@ pub mod actions;
 pub mod check;
 pub mod columns;
 pub mod detect;
+pub mod grants;
 pub mod instance;
 pub mod load;
 mod names;

@@ -13,7 +13,12 @@ pub(super) struct Names<'a> {
     pub(super) blanks: BTreeSet<&'a str>,
     pub(super) fanout: BTreeSet<String>,
     pub(super) settings: BTreeSet<&'a str>,
+    /// What may follow the name of an optional column.
+    pub(super) hows: &'static [&'static str],
 }
+
+/// What may follow the name of an optional column in an expression.
+pub(super) const HOWS: &[&str] = &["type", "exists"];
 
 impl Names<'_> {
     pub(super) fn sql(&self, sql: &Sql, params: &[&str]) -> Check {
@@ -33,7 +38,7 @@ impl Names<'_> {
                     let hows: &[&str] = if fanout {
                         &["literal"]
                     } else if self.blanks.contains(name) {
-                        &["type", "exists"]
+                        self.hows
                     } else {
                         return Err((
                             place,

@@ -2,6 +2,7 @@
 //! system's own terms, so that its own indexes serve; what it cannot know it says.
 
 use super::actions::Actions;
+use super::grants::Grants;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -80,6 +81,9 @@ pub struct Profile {
     /// What an operator may do.
     #[serde(default)]
     pub actions: Actions,
+    /// Which rights operators and workers need.
+    #[serde(default)]
+    pub grants: Grants,
     /// Channels on which the system announces changes.
     #[serde(default)]
     pub notify: Vec<Channel>,

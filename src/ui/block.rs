@@ -129,15 +129,9 @@ fn state(app: &App, pane: PaneId, rows: &Shown) -> Vec<Vec<Span<'static>>> {
     let mut parts = Vec::new();
     let filter = view.filter.value();
     if app.editing_filter && app.focus == pane {
-        let (before, after) = split(filter, view.filter.cursor());
-        let mut after = after.chars();
-        let caret = after.next().map_or_else(|| " ".to_string(), String::from);
-        parts.push(vec![
-            ink("/", Ink::Key),
-            ink(before, Ink::Strong),
-            ink(caret, Ink::Badge),
-            ink(after.as_str(), Ink::Strong),
-        ]);
+        let mut field = vec![ink("/", Ink::Key)];
+        field.extend(super::field::spans(&view.filter));
+        parts.push(field);
     } else if !filter.is_empty() {
         parts.push(vec![dim("filter "), ink(filter, Ink::Key)]);
     }
@@ -175,10 +169,4 @@ fn state(app: &App, pane: PaneId, rows: &Shown) -> Vec<Vec<Span<'static>>> {
         ]);
     }
     parts
-}
-
-/// At a position counted in characters.
-pub fn split(text: &str, at: usize) -> (&str, &str) {
-    let byte = text.char_indices().nth(at).map_or(text.len(), |(b, _)| b);
-    text.split_at(byte)
 }

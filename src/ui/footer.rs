@@ -15,13 +15,19 @@ use ratatui::widgets::{Clear, Widget};
 /// The keys.
 pub fn line(app: &App, width: u16) -> Line<'static> {
     let width = usize::from(width);
-    let hint = |key: &str, word: &str| vec![ink(key, Ink::Key), dim(format!(" {word}"))];
     let fixed: Option<Vec<Vec<Span<'static>>>> = match app.layers.last() {
         Some(Layer::Confirm(_)) => Some(Vec::new()),
         Some(Layer::Help { .. } | Layer::Detail { .. }) => Some(vec![
             hint("Esc", "close"),
             hint("j k", "scroll"),
             hint("PgDn PgUp", "a page"),
+        ]),
+        Some(Layer::Palette(_)) => Some(vec![
+            hint("Enter", "run it"),
+            hint("Esc", "close"),
+            hint("Up Down", "choose"),
+            hint("PgDn PgUp", "a page"),
+            vec![dim("words must all occur")],
         ]),
         None if app.editing_filter => Some(vec![
             hint("Enter", "keep"),
@@ -55,36 +61,13 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
         spans.extend(flow(groups, 3, width.saturating_sub(2)));
         return Line::from(spans);
     }
-    let writes = KEYS
-        .iter()
-        .filter(|b| b.risk == Risk::Writes && !b.hint.is_empty());
-    let (right, shorter) = match app.write_refusal() {
-        None => {
-            let groups = writes.map(|b| hint(b.keys[0], b.hint));
-            let all: Vec<Span<'static>> = groups
-                .flat_map(|g| [g, vec![Span::raw("  ")]].concat())
-                .collect();
-            (all.clone(), all)
-        }
-        Some(why) => {
-            let keys: Vec<&str> = writes.map(|b| b.keys[0]).collect();
-            let keys = keys.join(" ");
-            let (reason, advice) = why.split_once(": ").unwrap_or((&why, ""));
-            let long = if advice.is_empty() {
-                reason.to_string()
-            } else {
-                format!("{reason} ({advice})")
-            };
-            (
-                vec![dim(format!("{keys} off: {long} "))],
-                vec![dim(format!("{keys} off: {reason} "))],
-            )
-        }
-    };
+    let (right, shorter) = writes(app);
     let looks = KEYS
         .iter()
         .filter(|b| b.risk == Risk::Looks && !b.hint.is_empty());
-    let groups: Vec<_> = looks.map(|b| hint(b.keys[0], b.hint)).collect();
+    let groups: Vec<_> = looks
+        .filter_map(|b| Some(hint(b.keys.first()?, b.hint)))
+        .collect();
     let size = |spans: &[Span<'static>]| line_width(&Line::from(spans.to_vec()));
     let all: usize = groups.iter().map(|g| size(g)).sum();
     for gap in [3, 2] {
@@ -107,6 +90,44 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
     let mut left = vec![Span::raw(" ")];
     left.extend(flow(kept, 2, width));
     spread(left, &[shorter], width)
+}
+
+fn hint(key: &str, word: &str) -> Vec<Span<'static>> {
+    vec![ink(key, Ink::Key), dim(format!(" {word}"))]
+}
+
+/// The keys that write: those that are possible now, then the others by the reason why not; in full, and without
+/// advice.
+fn writes(app: &App) -> (Vec<Span<'static>>, Vec<Span<'static>>) {
+    let mut on: Vec<Span<'static>> = Vec::new();
+    let mut off: Vec<(String, Vec<&str>)> = Vec::new();
+    for b in KEYS.iter().filter(|b| b.risk == Risk::Writes) {
+        let Some(key) = b.keys.first().filter(|_| !b.hint.is_empty()) else {
+            continue;
+        };
+        match app.why_not(b.action) {
+            None => {
+                on.extend(hint(key, b.hint));
+                on.push(Span::raw("  "));
+            }
+            Some(why) => match off.iter_mut().find(|(w, _)| *w == why) {
+                Some((_, keys)) => keys.push(key),
+                None => off.push((why, vec![key])),
+            },
+        }
+    }
+    let (mut long, mut short) = (on.clone(), on);
+    for (why, keys) in off {
+        let keys = keys.join(" ");
+        let (reason, advice) = why.split_once(": ").unwrap_or((&why, ""));
+        let advice = match advice {
+            "" => String::new(),
+            advice => format!(" ({advice})"),
+        };
+        long.push(dim(format!("{keys} off: {reason}{advice} ")));
+        short.push(dim(format!("{keys} off: {reason} ")));
+    }
+    (long, short)
 }
 
 /// The newest toasts over the last lines of the screen, newest lowest.

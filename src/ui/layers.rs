@@ -1,12 +1,12 @@
-//! What lies over the panes: help, details of a row, the question before a write.
+//! What lies over the panes: help, details of a row, the question before a write (the palette: `palette`).
 
-use super::block::split;
+use super::field;
 use super::fmt;
 use super::text::{dim, fit, ink, line_width, text, wrap};
 use super::theme::Ink;
 use crate::app::dialog::{Dialog, Stage};
 use crate::app::state::{App, Layer};
-use crate::keys::{Group, KEYS, Risk};
+use crate::keys::{Binding, Group, KEYS, Risk};
 use crate::panes;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -18,6 +18,7 @@ pub fn draw(buffer: &mut Buffer, area: Rect, app: &App) {
     for layer in &app.layers {
         match layer {
             Layer::Confirm(dialog) => confirm(buffer, area, dialog),
+            Layer::Palette(palette) => super::palette::draw(buffer, area, app, palette),
             Layer::Help { scroll } => {
                 let (title, lines) = page(app, layer, area);
                 scrolled(buffer, sheet(area), &title, &lines, *scroll);
@@ -52,8 +53,8 @@ pub fn page_height(app: &App) -> u16 {
         .max(1)
 }
 
-/// The place of help and details: all but the header and the footer, since half a screen beside them only distracts.
-fn sheet(area: Rect) -> Rect {
+/// The place of help, details and palette: all but the header and the footer, since half a screen beside them only distracts.
+pub(super) fn sheet(area: Rect) -> Rect {
     Rect::new(
         area.x,
         area.y + 1,
@@ -62,7 +63,8 @@ fn sheet(area: Rect) -> Rect {
     )
 }
 
-fn inner(sheet: Rect) -> Rect {
+/// What a frame leaves.
+pub(super) fn inner(sheet: Rect) -> Rect {
     Rect::new(
         sheet.x + 2,
         sheet.y + 1,
@@ -87,7 +89,7 @@ fn page(app: &App, layer: &Layer, area: Rect) -> (String, Vec<Line<'static>>) {
 }
 
 /// Where the second line of a wrapped one begins: under its text, not under its label.
-fn hang(line: &Line) -> usize {
+pub(super) fn hang(line: &Line) -> usize {
     let text = line.to_string();
     let label = text.trim_start();
     let start = text.len() - label.len();
@@ -121,7 +123,7 @@ fn scrolled(buffer: &mut Buffer, sheet: Rect, title: &str, lines: &[Line<'static
 }
 
 /// A cleared area with a thin border and a title.
-fn frame(buffer: &mut Buffer, area: Rect, title: &str) {
+pub(super) fn frame(buffer: &mut Buffer, area: Rect, title: &str) {
     Clear.render(area, buffer);
     let title = fit(
         Line::from(vec![Span::raw(" "), ink(title, Ink::Title), Span::raw(" ")]),
@@ -144,7 +146,6 @@ fn help(app: &App) -> Vec<Line<'static>> {
         Line::default(),
     ];
     lines.extend(def.help.iter().map(|h| Line::from(dim(*h))));
-    let refusal = app.write_refusal();
     for (group, title) in [
         (Group::Look, "LOOK CLOSER"),
         (Group::Write, "WRITE"),
@@ -153,19 +154,30 @@ fn help(app: &App) -> Vec<Line<'static>> {
         (Group::Program, "PROGRAM"),
     ] {
         lines.push(Line::default());
+        let listed: Vec<_> = KEYS.iter().filter(|b| b.group == group).collect();
+        let why_not = |b: &&Binding| match b.risk {
+            Risk::Writes => app.why_not(b.action),
+            Risk::Looks => None,
+        };
+        let reasons: Vec<Option<String>> = listed.iter().map(why_not).collect();
+        // said once where it is the same for all
+        let shared = reasons.first().cloned().flatten();
+        let shared = shared.filter(|_| reasons.iter().all(|why| *why == reasons[0]));
         let mut head = vec![ink(title, Ink::Title)];
-        if let (Group::Write, Some(why)) = (group, &refusal) {
+        if let Some(why) = &shared {
             head.push(dim(format!("  off now: {why}")));
         }
         lines.push(Line::from(head));
-        for b in KEYS.iter().filter(|b| b.group == group) {
-            let keys = b.keys.join(" ");
-            let off = b.risk == Risk::Writes && refusal.is_some();
-            let mark = if b.risk == Risk::Writes {
-                " (asks first, then writes)"
-            } else {
-                ""
+        for (b, why) in listed.into_iter().zip(reasons) {
+            let keys = b.label();
+            let off = why.is_some();
+            let mut mark = match b.risk {
+                Risk::Writes => " (asks first, then writes)".to_string(),
+                Risk::Looks => String::new(),
             };
+            if let Some(why) = why.filter(|_| shared.is_none()) {
+                mark.push_str(&format!("  off now: {why}"));
+            }
             lines.push(Line::from(vec![
                 ink(
                     format!("  {keys:<12}"),
@@ -272,9 +284,6 @@ fn foot(dialog: &Dialog, room: usize) -> Vec<Line<'static>> {
         ),
     };
     let typed = dialog.input.value();
-    let (before, after) = split(typed, dialog.input.cursor());
-    let mut after = after.chars();
-    let caret = after.next().map_or_else(|| " ".to_string(), String::from);
     let ready = match dialog.stage {
         Stage::Confirm => typed.trim() == dialog.must_type,
         _ => !typed.trim().is_empty(),
@@ -287,13 +296,9 @@ fn foot(dialog: &Dialog, room: usize) -> Vec<Line<'static>> {
         ),
     ];
     spans.extend(no);
-    let field = Line::from(vec![
-        text(asked),
-        ink(before, Ink::Strong),
-        ink(caret, Ink::Badge),
-        ink(after.as_str(), Ink::Strong),
-    ]);
-    let mut lines = wrap(&field, room, 2);
+    let mut asked = vec![text(asked)];
+    asked.extend(field::spans(&dialog.input));
+    let mut lines = wrap(&Line::from(asked), room, 2);
     lines.push(Line::from(spans));
     lines
 }

@@ -3,6 +3,7 @@
 mod block;
 mod brief;
 pub mod clean;
+mod field;
 pub mod flow;
 pub mod fmt;
 mod footer;
@@ -12,6 +13,7 @@ mod header;
 pub mod layers;
 pub mod order;
 mod overview;
+pub mod palette;
 pub mod plain;
 pub mod report;
 pub mod svg;
@@ -24,6 +26,7 @@ mod verdict;
 mod tests;
 
 pub use layers::{max_scroll, page_height};
+pub use palette::page as palette_page;
 
 use crate::app::state::{App, Link};
 use block::Shape;

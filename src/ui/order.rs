@@ -1,7 +1,7 @@
 //! Which rows of a pane are shown, and in what order: filter, "only those of this row", sorting, and the order kept
 //! for a moment after a cursor key so that rows do not jump away under a finger.
 
-use super::table::{Row, Section, Table};
+use super::table::{Column, Row, Section, Table};
 use crate::app::row::RowId;
 use crate::app::state::{App, PaneId, View};
 use crate::panes;
@@ -66,7 +66,7 @@ pub fn shown(app: &App, pane: PaneId) -> Shown {
         let columns = section.columns;
         section
             .rows
-            .retain(|row| words.iter().all(|w| w.hit(row, columns)));
+            .retain(|row| all_hit(&words, &fields(row, columns)));
         sort(section, &view);
     }
     if app.now < view.order_until {
@@ -144,26 +144,35 @@ pub fn words(filter: &str) -> Vec<Word> {
         .collect()
 }
 
+/// Does what is described by these fields (name, value) match a filter as it was typed?
+pub fn matches(filter: &str, fields: &[(&str, &str)]) -> bool {
+    all_hit(&words(filter), fields)
+}
+
+fn all_hit(words: &[Word], fields: &[(&str, &str)]) -> bool {
+    words.iter().all(|w| w.hit(fields))
+}
+
+fn fields<'r>(row: &'r Row, columns: &[Column]) -> Vec<(&'r str, &'r str)> {
+    let cells = row.cells.iter().zip(columns);
+    cells
+        .map(|(cell, column)| (column.name, cell.text.as_str()))
+        .chain(row.find.iter().map(|(name, value)| (*name, value.as_str())))
+        .collect()
+}
+
 impl Word {
-    fn hit(&self, row: &Row, columns: &[super::table::Column]) -> bool {
-        let cells = row.cells.iter().zip(columns);
-        let fields = cells
-            .map(|(cell, column)| (column.name, cell.text.as_str()))
-            .chain(row.find.iter().map(|(name, value)| (*name, value.as_str())));
+    fn hit(&self, fields: &[(&str, &str)]) -> bool {
+        let mut fields = fields.iter();
         let found = match &self.field {
             Some(field) if fields.clone().any(|(name, _)| name == field) => fields
-                .into_iter()
                 .any(|(name, value)| name == field && value.to_lowercase().contains(&self.text)),
             // `12:30` or `TimeoutError: read` is text with a colon, not a field.
             Some(field) => {
                 let whole = format!("{field}:{}", self.text);
-                fields
-                    .into_iter()
-                    .any(|(_, value)| value.to_lowercase().contains(&whole))
+                fields.any(|(_, value)| value.to_lowercase().contains(&whole))
             }
-            None => fields
-                .into_iter()
-                .any(|(_, value)| value.to_lowercase().contains(&self.text)),
+            None => fields.any(|(_, value)| value.to_lowercase().contains(&self.text)),
         };
         found != self.not
     }

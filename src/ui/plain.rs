@@ -45,6 +45,11 @@ pub fn tasks(snapshot: Snapshot, config: Arc<Config>, theme: &Theme) -> String {
     finish(&table.sections.iter().map(rows).collect::<String>(), theme)
 }
 
+/// A table that stands by itself.
+pub fn section(section: &Section, theme: &Theme) -> String {
+    finish(&rows(section), theme)
+}
+
 fn heading(snapshot: &Snapshot) -> String {
     let server = &snapshot.server;
     let at = snapshot

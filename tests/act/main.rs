@@ -10,10 +10,13 @@ use jobtop::config::Config;
 use jobtop::connect::session::Purpose;
 use jobtop::connect::{Session, Target};
 use jobtop::feed::round::Round;
+use jobtop::journal::{Entry, Phase};
 use jobtop::migrate::{NotifyChange, apply};
 use jobtop::probe::State;
 use jobtop::probe::tasks::{Filter, TaskKey};
 use proxy::{Next, Proxy};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -26,6 +29,7 @@ struct Place {
     target: Target,
     session: Session,
     round: Round,
+    journal: PathBuf,
 }
 
 impl Place {
@@ -56,8 +60,10 @@ impl Place {
         let session = Session::open(&target, Purpose::Poll, "jobtop")
             .await
             .expect("a session");
+        let journal = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.jsonl"));
         let settings = Config {
             rows_per_second: 10_000.0,
+            journal_file: Some(journal.clone()),
             ..Config::default()
         };
         let mut round = Round::new(target.clone(), Arc::new(settings)).expect("profiles");
@@ -70,7 +76,35 @@ impl Place {
             target,
             session,
             round,
+            journal,
         }
+    }
+
+    /// What the local journal says: (lines before, lines after, asked, changed, failed), and the ids of actions that
+    /// both journals know.
+    fn journal(&self) -> (usize, usize, u64, u64, usize, BTreeSet<String>) {
+        let entries: Vec<Entry> = jobtop::journal::read(&self.journal)
+            .expect("a journal")
+            .map(|e| e.expect("a whole line"))
+            .collect();
+        let of = |phase| entries.iter().filter(move |e| e.phase == phase);
+        let ended: Vec<&Entry> = of(Phase::Ended).collect();
+        let written = ended.iter().filter(|e| e.error.is_none());
+        (
+            of(Phase::Begun).count(),
+            ended.len(),
+            ended.iter().filter_map(|e| e.asked).sum(),
+            ended.iter().filter_map(|e| e.changed).sum(),
+            ended.iter().filter(|e| e.error.is_some()).count(),
+            written.map(|e| e.action_id.clone()).collect(),
+        )
+    }
+
+    /// The actions in the queue's own journal.
+    async fn actions(&self) -> BTreeSet<String> {
+        let sql = "SELECT action_id FROM agent_queue.operator_actions";
+        let rows = self.client.query(sql, &[]).await.expect(sql);
+        rows.iter().map(|r| r.get(0)).collect()
     }
 
     /// The same database over another line.
@@ -313,6 +347,9 @@ async fn what_became_of_a_commit_without_an_answer_is_asked_of_the_server() {
         let number = |text: &str| text.parse::<u64>().expect("a count");
         assert_eq!(number(&after) - number(&before), changed, "{next:?}");
     }
+    let (begun, ended, _, changed, failed, ids) = place.journal();
+    assert_eq!((begun, ended, changed, failed), (2, 2, 100, 1));
+    assert_eq!(ids, place.actions().await);
 }
 
 #[tokio::test]

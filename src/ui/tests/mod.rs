@@ -89,7 +89,9 @@ fn text_of(buffer: &Buffer) -> String {
 fn overlays() -> Vec<(&'static str, App)> {
     use crate::action::{Choice, Preview, Verb, facts};
     use crate::app::dialog::{Dialog, Stage};
+    use crate::app::palette::Palette;
     use crate::app::state::{Toast, Tone};
+    use crate::keys::Action;
     let base = fixture::cursor(fixture::incident(), PaneId::Tasks, 0);
     let snapshot = base.snapshot.as_ref().expect("data");
     let rows = &snapshot.tasks.rows;
@@ -149,7 +151,20 @@ fn overlays() -> Vec<(&'static str, App)> {
         by: "tenant".into(),
         name: "acme".into(),
     });
+    let palette = |typed: &str, chosen: Option<Action>| {
+        with(Layer::Palette(Palette {
+            input: typed.into(),
+            chosen,
+        }))
+    };
+    let mut palette_off = palette("", Some(Action::Cancel));
+    palette_off.allow_writes = false;
     vec![
+        ("palette", palette("", None)),
+        ("palette-end", palette("", Some(Action::Suspend))),
+        ("palette-typed", palette("row", Some(Action::TasksOf))),
+        ("palette-none", palette("no such thing", None)),
+        ("palette-off", palette_off),
         ("confirm", confirm(|_| {})),
         ("confirm-typed", confirm(|d| d.input = "3".into())),
         ("confirm-one", confirm(|d| d.must_type.clear())),

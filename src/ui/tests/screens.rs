@@ -67,7 +67,7 @@ fn what_lies_over_them() {
     }
     for (name, app) in overlays()
         .into_iter()
-        .filter(|(n, _)| ["task", "confirm"].contains(n))
+        .filter(|(n, _)| ["task", "confirm", "palette", "palette-off"].contains(n))
     {
         insta::assert_snapshot!(format!("over-{name}-160x45"), dump(&app, 160, 45));
     }

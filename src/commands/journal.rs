@@ -1,0 +1,70 @@
+//! `jobtop journal`: what this user did from this machine.
+
+use super::{Exit, config, print};
+use crate::cli::{Journal, Look};
+use crate::journal::{self, Entry, Tried};
+use crate::{run, ui::plain};
+use anyhow::{Context, Result};
+use std::io::{ErrorKind, Write};
+
+pub fn journal(args: &Journal) -> Result<Exit> {
+    let config = or_exit!(config(args.config.as_deref(), &Look::default(), false));
+    let path = journal::known_path(&config)?;
+    let entries = match journal::read(&path) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            let none = format!("there is no journal yet; it would be {}\n", path.display());
+            return show(args, &[], &none, &none);
+        }
+        Err(e) => {
+            return Err(e)
+                .with_context(|| format!("the journal {} cannot be read", path.display()));
+        }
+    };
+    let mut good = Vec::new();
+    for entry in entries {
+        match entry {
+            Ok(entry) => good.push(entry),
+            Err(broken) => say(&format!("{broken}; it is left out")),
+        }
+    }
+    let mut actions = journal::pair(good);
+    actions.retain(|a| asked_for(args, a));
+    if !args.all {
+        actions.drain(..actions.len().saturating_sub(args.last));
+    }
+    let table = match actions.is_empty() {
+        true => format!("no such action in {}\n", path.display()),
+        false => plain::section(&journal::section(&actions), &run::theme(&config)),
+    };
+    show(args, &actions, &table, "")
+}
+
+fn asked_for(args: &Journal, action: &Tried) -> bool {
+    let name = |wanted: &String| action.entries.iter().any(|e| e.action == *wanted);
+    args.action.as_ref().is_none_or(name) && args.id.as_ref().is_none_or(|id| action.is_about(id))
+}
+
+/// The table, or all entries as JSON with what else there is to say on stderr.
+fn show(args: &Journal, actions: &[Tried], table: &str, aside: &str) -> Result<Exit> {
+    if !args.json {
+        print(
+            &table
+                .lines()
+                .map(|l| crate::text::clean(l) + "\n")
+                .collect::<String>(),
+        )?;
+        return Ok(Exit::Fine);
+    }
+    let entries: Vec<&Entry> = actions.iter().flat_map(|a| &a.entries).collect();
+    print(&(serde_json::to_string_pretty(&entries)? + "\n"))?;
+    if !aside.is_empty() {
+        say(aside.trim_end());
+    }
+    Ok(Exit::Fine)
+}
+
+/// On stderr, which may be gone.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "jobtop: {}", crate::text::clean(text));
+}
