@@ -162,6 +162,7 @@ impl Screen {
             Effect::Poll => self.order(Order::Poll),
             Effect::Interval(seconds) => self.order(Order::Interval(seconds)),
             Effect::Fetch(row) => self.order(Order::Fetch(row)),
+            Effect::Watch(on) => self.order(Order::Watch(on)),
             Effect::Act(plan) => self.order(Order::Act(plan)),
             Effect::Copy(text) => self.tui.copy(&text)?,
             Effect::Repaint => self.tui.repaint()?,
@@ -174,11 +175,18 @@ impl Screen {
 
     /// A full queue means that the feed is waiting for the server; the next poll comes anyway.
     fn order(&mut self, order: Order) {
-        let is_act = matches!(order, Order::Act(_));
-        if self.orders.try_send(order).is_err() && is_act {
-            let now = self.now();
-            let text = "nothing was written: the feed is busy, press Esc and try again";
-            self.app.update(now, Msg::Saved(Err(text.into())));
+        let Err(refused) = self.orders.try_send(order) else {
+            return;
+        };
+        match refused.into_inner() {
+            Order::Act(_) => {
+                let now = self.now();
+                let text = "nothing was written: the feed is busy, press Esc and try again";
+                self.app.update(now, Msg::Saved(Err(text.into())));
+            }
+            // said again with the next message
+            Order::Watch(on) => self.app.watching = !on,
+            _ => {}
         }
     }
 

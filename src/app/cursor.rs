@@ -109,6 +109,7 @@ impl App {
                     | RowId::Worker { .. }
                     | RowId::Spender { .. }
                     | RowId::Session { .. }
+                    | RowId::Failures { .. }
                     | RowId::Task(_)
             )
         );

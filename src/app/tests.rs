@@ -355,3 +355,52 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn the_feed_is_told_who_looks_at_the_failures() {
+    let mut app = ready();
+    assert_eq!(keys(&mut app, "8"), vec![Effect::Watch(true)]);
+    assert_eq!(app.zoom, Some(PaneId::Failures));
+    assert_eq!(keys(&mut app, "jp8"), vec![]);
+    // in the overview the pane with the focus stays on the screen
+    assert_eq!(keys(&mut app, "0"), vec![]);
+    assert_eq!(keys(&mut app, "7"), vec![Effect::Watch(false)]);
+    key(&mut app, KeyCode::Tab);
+    assert_eq!(app.focus, PaneId::Failures);
+    // the feed was too busy to hear it
+    app.watching = false;
+    let now = app.now + 1.0;
+    assert_eq!(app.update(now, Msg::Tick), vec![Effect::Watch(true)]);
+}
+
+#[test]
+fn a_group_of_failures_leads_to_its_tasks() {
+    let mut app = ready();
+    keys(&mut app, "8");
+    let row = app.cursor_row().expect("a group");
+    assert!(matches!(&row, RowId::Failures { kind, .. } if kind.as_deref() == Some("parse_scan")));
+    keys(&mut app, "t");
+    assert_eq!(app.focus, PaneId::Tasks);
+    assert_eq!(crate::ui::table::visible(&app, PaneId::Tasks), []);
+    keys(&mut app, "8j");
+    let group = app.cursor_row().expect("the next group");
+    assert!(matches!(&group, RowId::Failures { error, .. } if error.starts_with("ValueError")));
+    let mut snapshot = shown(&app);
+    for (n, task) in snapshot.tasks.rows.iter_mut().take(3).enumerate() {
+        task.state = State::Failed;
+        task.kind = Some("parse_contract".into());
+        task.last_error = Some(format!(
+            "ValueError: no text on {} {n}",
+            ["page", "page", "line"][n]
+        ));
+    }
+    let ids: Vec<String> = snapshot.tasks.rows[..2]
+        .iter()
+        .map(|t| t.key.id.clone())
+        .collect();
+    news(&mut app, News::Snapshot(Arc::new(snapshot), Arc::default()));
+    keys(&mut app, "t");
+    let listed = crate::ui::table::visible(&app, PaneId::Tasks);
+    let listed: Vec<String> = listed.iter().map(RowId::short).collect();
+    assert_eq!(listed, ids);
+}

@@ -30,6 +30,8 @@ pub enum Effect {
     Interval(f64),
     /// Fetch details of a row.
     Fetch(RowId),
+    /// The failures are on the screen, or are so no more.
+    Watch(bool),
     /// Carry out a plan.
     Act(Box<Plan>),
     /// Send to the terminal's clipboard.
@@ -52,8 +54,7 @@ pub enum Effect {
 const INTERVALS: [f64; 8] = [0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0];
 
 impl App {
-    /// Takes a message that arrived at local time `now` (seconds) and says what to do outside.
-    pub fn update(&mut self, now: f64, msg: Msg) -> Vec<Effect> {
+    pub(super) fn message(&mut self, now: f64, msg: Msg) -> Vec<Effect> {
         self.now = now;
         self.expire_toasts();
         match msg {
@@ -196,10 +197,7 @@ impl App {
             Action::NextPane => self.cycle(1),
             Action::PreviousPane => self.cycle(PaneId::ALL.len() - 1),
             Action::Zoom => {
-                self.zoom = match self.zoom {
-                    Some(_) => None,
-                    None => Some(self.focus),
-                };
+                self.zoom = self.zoom.is_none().then_some(self.focus);
             }
             Action::Down
             | Action::Up

@@ -44,6 +44,8 @@ pub enum Order {
     Interval(f64),
     /// Fetch the details of a row.
     Fetch(RowId),
+    /// Somebody looks at the failures, or does so no more: they are read only then.
+    Watch(bool),
     /// Carry out a plan.
     Act(Box<Plan>),
     /// Close the session and wait for [`Order::Wake`]: a stopped program must not hold one.
