@@ -296,6 +296,7 @@ pub static KEYS: &[Binding] = &[
     looks(A::Pane(5), &["5"], "", "cost", G::Move),
     looks(A::Pane(6), &["6"], "", "tasks", G::Move),
     looks(A::Pane(7), &["7"], "", "findings", G::Move),
+    looks(A::Pane(8), &["8"], "", "failed tasks by error", G::Move),
     looks(
         A::Zoom,
         &["z"],

@@ -45,6 +45,7 @@ pub async fn snapshot(target: &Target, config: &Arc<Config>) -> anyhow::Result<(
     session.take_cost();
     tokio::time::sleep(Duration::from_secs(1)).await;
     round.hurry();
+    round.watch(true);
     round.run_database(&session).await?;
     round.run_queues(&session).await?;
     let (statements, us) = session.take_cost();

@@ -18,7 +18,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
-use tokio::sync::mpsc::error::TrySendError;
 use tokio::task::JoinHandle;
 use tokio::time::{interval, timeout};
 
@@ -183,6 +182,7 @@ impl Screen {
             Effect::Interval(seconds) => self.order(Order::Interval(seconds)),
             Effect::Fetch(row) => self.order(Order::Fetch(row)),
             Effect::Look(n, verb, choice) => self.order(Order::Look(n, verb, choice)),
+            Effect::Watch(on) => self.order(Order::Watch(on)),
             Effect::Act(plan) => self.order(Order::Act(plan)),
             Effect::Stop => self.order(Order::Stop),
             Effect::Copy(text) => self.tui.copy(&text)?,
@@ -196,17 +196,20 @@ impl Screen {
 
     /// A full queue means that the feed is waiting for the server; the next poll comes anyway.
     fn order(&mut self, order: Order) {
-        let Err(TrySendError::Full(order) | TrySendError::Closed(order)) =
-            self.orders.try_send(order)
-        else {
+        let Err(refused) = self.orders.try_send(order) else {
             return;
         };
         let busy = "nothing was written: the feed is busy, try again";
-        let answer = match order {
+        let answer = match refused.into_inner() {
             Order::Look(n, ..) => News::Preview(n, Err(busy.into())),
             Order::Act(plan) => {
                 let outcome = Outcome::nothing(plan.verb, plan.targets.len(), busy);
                 News::Outcome(Box::new(outcome))
+            }
+            Order::Watch(on) => {
+                // said again with the next message
+                self.app.watching = !on;
+                return;
             }
             _ => return,
         };

@@ -127,6 +127,14 @@ fn json_equals_named_queries_on_a_quiet_database() {
             .to_string(),
         running
     );
+    let failures = &snapshot["failures"][0];
+    assert_eq!(failures["unknown"], Value::Null);
+    same(
+        "failed within a day",
+        &failures["read"]["count"],
+        &place.value(&format!("SELECT count(*) FROM agent_queue.tasks WHERE status = 'failed' AND finished_at > to_timestamp({before}) - interval '24 h'")),
+    );
+    assert_ne!(failures["groups"].as_array().map(Vec::len), Some(0));
     for probe in snapshot["probes"].as_array().expect("probes") {
         assert_eq!(probe["error"], Value::Null, "{probe}");
     }
@@ -177,6 +185,7 @@ fn tables_say_the_same_without_a_screen() {
         "COST",
         "TASKS",
         "FINDINGS",
+        "FAILURES",
         "parser",
     ] {
         assert!(out.contains(word), "no {word} in\n{out}");

@@ -133,3 +133,33 @@ async fn a_refresh_at_a_million_tasks() {
     print(1_000_000, total, &parts);
     assert!(total <= 1000.0, "{total:.0} buffers a refresh");
 }
+
+/// Failed tasks are read through their own index: each costs its row and what it has spent, however many others there are.
+#[tokio::test]
+async fn failures_cost_what_failed() {
+    let others = "UPDATE tasks SET last_error = 'timeout after ' || id || ' s' WHERE status = 'failed';
+        INSERT INTO tasks (queue, kind, status, created_at, run_after, finished_at, attempt)
+        SELECT 'old', 'k', CASE WHEN i % 2 = 0 THEN 'failed' ELSE 'completed' END, f, f, f, 1
+          FROM (SELECT i, now() - interval '2 days' - i * interval '1 s' AS f FROM generate_series(1, 20000) i) x;";
+    let sql = format!("{}{}{others}", agent_queue(), load(10_000));
+    let (client, session, _) = open("failures", &sql).await;
+    client
+        .batch_execute("VACUUM ANALYZE")
+        .await
+        .expect("vacuum");
+    let mut probes = QueueProbes::new(&Config::default()).expect("profiles");
+    probes.detect(&session).await.expect("detect");
+    let now = setup::now(&session).await;
+    let before = buffers(&client, &session).await;
+    session.take_cost();
+    probes.failures(&session, now).await.expect("failures");
+    let (statements, us) = session.take_cost();
+    let blocks = buffers(&client, &session).await - before;
+    let mut snapshot = Snapshot::default();
+    probes.fill(&mut snapshot);
+    let read = snapshot.failures[0].read.expect("read").count;
+    println!("{read} failed of 30,000 finished: {blocks} buffers, {us} us");
+    assert!((300..400).contains(&read), "{read}");
+    assert_eq!(statements, 1);
+    assert!(blocks <= read as i64 * 8 + 50, "{blocks} buffers");
+}

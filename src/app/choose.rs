@@ -47,6 +47,9 @@ impl App {
         if let Some(matching) = self.matching.as_ref().filter(|_| self.in_tasks()) {
             return Ok(matching.as_choice(verb));
         }
+        if let Some(group) = self.failure_group(verb) {
+            return Ok(group);
+        }
         let chosen = self.chosen_tasks();
         if chosen.is_empty() {
             let why = format!("nothing to {name}: choose or mark tasks (press 6)");
@@ -108,6 +111,40 @@ impl App {
         };
         let rows = snapshot.tasks.rows.iter();
         rows.filter(|t| keys.contains(&t.key)).cloned().collect()
+    }
+
+    /// All failed tasks of the group in hand; for what is done to waiting tasks, those that wait for another try after
+    /// such a failure.
+    fn failure_group(&self, verb: Verb) -> Option<Choice> {
+        let Some(RowId::Failures {
+            system,
+            schema,
+            kind,
+            error,
+        }) = self.row_in_hand()
+        else {
+            return None;
+        };
+        let (snapshot, _) = self.shown()?;
+        let mut of = snapshot.failures.iter();
+        let of = of.find(|f| f.system == system && f.schema == schema)?;
+        let group = of
+            .groups
+            .iter()
+            .find(|g| g.kind == kind && g.error == error)?;
+        let filter = Filter {
+            states: verb.takes().to_vec(),
+            failure: group.exact.clone(),
+            within_s: Some(crate::probe::failures::DAY),
+            limit: MOST as u32,
+            ..Filter::default()
+        };
+        let kind = kind.unwrap_or_default();
+        Some(Choice::Matching {
+            system,
+            schema,
+            filter: Box::new(filter.with("kind", Some(&kind))),
+        })
     }
 
     /// All expired leases of the system of the row in hand, else of the one that has most of them.

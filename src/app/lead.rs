@@ -40,6 +40,7 @@ impl App {
                 | RowId::Worker { .. }
                 | RowId::Spender { .. }
                 | RowId::Session { .. }
+                | RowId::Failures { .. }
                 | RowId::Task(_)
         );
         has.then_some(of)

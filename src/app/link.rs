@@ -1,7 +1,7 @@
-//! What the feed says: data that arrives, a connection that is lost and found.
+//! What the feed says, and is told: data that arrives, a connection that is lost and found, who looks at what.
 
-use super::state::{App, Link, Tone};
-use super::update::Effect;
+use super::state::{App, Link, PaneId, Tone};
+use super::update::{Effect, Msg};
 use crate::feed::News;
 use crate::findings::{Finding, Report, Severity};
 use crate::probe::Snapshot;
@@ -12,6 +12,18 @@ use std::sync::Arc;
 const WAIT_SAMPLES: usize = 3600;
 
 impl App {
+    /// Takes a message that arrived at local time `now` (seconds) and says what to do outside.
+    pub fn update(&mut self, now: f64, msg: Msg) -> Vec<Effect> {
+        let mut effects = self.message(now, msg);
+        // the pane with the focus is always on the screen, whole or in the overview
+        let looks = self.focus == PaneId::Failures;
+        if self.watching != looks {
+            self.watching = looks;
+            effects.push(Effect::Watch(looks));
+        }
+        effects
+    }
+
     pub(super) fn news(&mut self, news: News) -> Vec<Effect> {
         match news {
             News::Connecting(why) => {

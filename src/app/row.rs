@@ -62,6 +62,17 @@ pub enum RowId {
         /// Its name.
         name: String,
     },
+    /// Failed tasks alike in kind and error.
+    Failures {
+        /// Profile.
+        system: String,
+        /// Schema.
+        schema: String,
+        /// Kind.
+        kind: Option<String>,
+        /// What the errors have in common, redacted.
+        error: String,
+    },
     /// A table of a queue.
     Table(String),
     /// A finding, by rule and a number among those of the rule.
@@ -80,9 +91,9 @@ impl RowId {
     pub fn home(&self) -> Option<(&str, &str)> {
         match self {
             RowId::Task(key) => Some((&key.system, &key.schema)),
-            RowId::Queue { system, schema, .. } | RowId::Worker { system, schema, .. } => {
-                Some((system, schema))
-            }
+            RowId::Queue { system, schema, .. }
+            | RowId::Worker { system, schema, .. }
+            | RowId::Failures { system, schema, .. } => Some((system, schema)),
             _ => None,
         }
     }
@@ -98,6 +109,7 @@ impl RowId {
             RowId::Queue { queue, kind, .. } => kind.clone().unwrap_or_else(|| queue.clone()),
             RowId::Worker { worker, .. } => worker.clone(),
             RowId::Spender { name, .. } => name.clone(),
+            RowId::Failures { error, .. } => error.clone(),
             RowId::Finding { rule, .. } => rule.clone(),
             RowId::Log(n) => n.to_string(),
         }

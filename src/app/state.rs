@@ -30,11 +30,13 @@ pub enum PaneId {
     Tasks,
     /// `7`, and `L`: findings, then what was pressed, written and went wrong.
     Findings,
+    /// `8`: failed tasks by kind and error.
+    Failures,
 }
 
 impl PaneId {
     /// All panes, in the order of their keys.
-    pub const ALL: [PaneId; 7] = [
+    pub const ALL: [PaneId; 8] = [
         PaneId::Connections,
         PaneId::Waits,
         PaneId::Stages,
@@ -42,6 +44,7 @@ impl PaneId {
         PaneId::Cost,
         PaneId::Tasks,
         PaneId::Findings,
+        PaneId::Failures,
     ];
 }
 
@@ -187,6 +190,8 @@ pub struct App {
     pub dialogs: u64,
     /// The filter of the focused pane is being edited.
     pub editing_filter: bool,
+    /// The feed has been told that the failures are on the screen.
+    pub watching: bool,
     /// What lies over the panes, topmost last.
     pub layers: Vec<Layer>,
     /// Details fetched on demand, or why they could not be.
@@ -234,6 +239,7 @@ impl App {
             leaving: false,
             dialogs: 0,
             editing_filter: false,
+            watching: false,
             layers: Vec::new(),
             details: BTreeMap::new(),
             toasts: Vec::new(),

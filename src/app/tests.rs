@@ -8,7 +8,7 @@ use crate::action::{Choice, Fate, Outcome, Plan, Preview, Progress, Verb};
 use crate::app::row::RowId;
 use crate::feed::News;
 use crate::findings::Report;
-use crate::keys::{Action, KEYS};
+use crate::keys::{self, Action, KEYS};
 use crate::panes::fixture;
 use crate::probe::{ServerTime, Snapshot, State};
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
@@ -523,6 +523,11 @@ fn the_palette_lists_every_action_and_typing_filters_it() {
     let (chosen, all) = listed(&app);
     assert_eq!(all, KEYS.iter().map(|b| b.action).collect::<Vec<_>>());
     assert_eq!(chosen, Some(all[0]));
+    let writes: Vec<Action> = KEYS
+        .iter()
+        .filter(|b| b.risk == keys::Risk::Writes)
+        .map(|b| b.action)
+        .collect();
     keys(&mut app, "TASK mark");
     assert_eq!(listed(&app).1, [Action::Requeue, Action::Cancel]);
     keys(&mut app, " key:x");
@@ -534,7 +539,7 @@ fn the_palette_lists_every_action_and_typing_filters_it() {
     key(&mut app, KeyCode::Esc);
     assert!(app.layers.is_empty());
     keys(&mut app, ":risk:writes");
-    assert_eq!(listed(&app).1, [Action::Requeue, Action::Cancel]);
+    assert_eq!(listed(&app).1, writes);
     ctrl(&mut app, 'c');
     assert!(app.layers.is_empty());
 }
@@ -571,7 +576,8 @@ fn the_palette_runs_what_the_key_would_run_below_it() {
     assert!(app.layers.is_empty());
     // a write still asks first
     keys(&mut app, ":requeue");
-    assert_eq!(key(&mut app, KeyCode::Enter), vec![]);
+    let effects = key(&mut app, KeyCode::Enter);
+    assert!(matches!(effects[..], [Effect::Look(_, Verb::Requeue, _)]));
     assert!(dialog(&app).is_some());
     key(&mut app, KeyCode::Esc);
     // over details it is about their row, and scrolling scrolls them
@@ -619,7 +625,7 @@ fn why_not_tells_what_stands_in_the_way() {
     keys(&mut app, "6G");
     assert_eq!(app.why_not(Action::Down), None, "the end is no reason");
     keys(&mut app, "1");
-    assert!(why(&app, Action::Cancel).contains("no task is chosen"));
+    assert!(why(&app, Action::Cancel).contains("choose or mark tasks"));
     assert!(why(&app, Action::Mark).contains("only tasks"));
     assert!(why(&app, Action::MarkAll).contains("only tasks"));
     keys(&mut app, "6/no such task");
@@ -627,7 +633,7 @@ fn why_not_tells_what_stands_in_the_way() {
     for action in [Action::Open, Action::TasksOf, Action::Blocker, Action::Copy] {
         assert_eq!(why(&app, action), "no row is selected", "{action:?}");
     }
-    assert!(why(&app, Action::Requeue).contains("no task is chosen"));
+    assert!(why(&app, Action::Requeue).contains("choose or mark tasks"));
     app.marks
         .extend(shown(&app).tasks.rows.first().map(|t| t.key.clone()));
     assert_eq!(app.why_not(Action::Requeue), None, "a marked one will do");
@@ -692,4 +698,53 @@ proptest::proptest! {
             proptest::prop_assert!(!wrote || open, "{name} wrote without a dialog");
         }
     }
+}
+
+#[test]
+fn the_feed_is_told_who_looks_at_the_failures() {
+    let mut app = ready();
+    assert_eq!(keys(&mut app, "8"), vec![Effect::Watch(true)]);
+    assert_eq!(app.zoom, Some(PaneId::Failures));
+    assert_eq!(keys(&mut app, "jp8"), vec![]);
+    // in the overview the pane with the focus stays on the screen
+    assert_eq!(keys(&mut app, "0"), vec![]);
+    assert_eq!(keys(&mut app, "7"), vec![Effect::Watch(false)]);
+    key(&mut app, KeyCode::Tab);
+    assert_eq!(app.focus, PaneId::Failures);
+    // the feed was too busy to hear it
+    app.watching = false;
+    let now = app.now + 1.0;
+    assert_eq!(app.update(now, Msg::Tick), vec![Effect::Watch(true)]);
+}
+
+#[test]
+fn a_group_of_failures_leads_to_its_tasks() {
+    let mut app = ready();
+    keys(&mut app, "8");
+    let row = app.cursor_row().expect("a group");
+    assert!(matches!(&row, RowId::Failures { kind, .. } if kind.as_deref() == Some("parse_scan")));
+    keys(&mut app, "t");
+    assert_eq!(app.focus, PaneId::Tasks);
+    assert_eq!(crate::ui::table::visible(&app, PaneId::Tasks), []);
+    keys(&mut app, "8j");
+    let group = app.cursor_row().expect("the next group");
+    assert!(matches!(&group, RowId::Failures { error, .. } if error.starts_with("ValueError")));
+    let mut snapshot = shown(&app);
+    for (n, task) in snapshot.tasks.rows.iter_mut().take(3).enumerate() {
+        task.state = State::Failed;
+        task.kind = Some("parse_contract".into());
+        task.last_error = Some(format!(
+            "ValueError: no text on {} {n}",
+            ["page", "page", "line"][n]
+        ));
+    }
+    let ids: Vec<String> = snapshot.tasks.rows[..2]
+        .iter()
+        .map(|t| t.key.id.clone())
+        .collect();
+    news(&mut app, News::Snapshot(Arc::new(snapshot), Arc::default()));
+    keys(&mut app, "t");
+    let listed = crate::ui::table::visible(&app, PaneId::Tasks);
+    let listed: Vec<String> = listed.iter().map(RowId::short).collect();
+    assert_eq!(listed, ids);
 }

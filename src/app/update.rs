@@ -33,6 +33,8 @@ pub enum Effect {
     Fetch(RowId),
     /// Read what an action is about, for the dialog of that number.
     Look(u64, Verb, Choice),
+    /// The failures are on the screen, or are so no more.
+    Watch(bool),
     /// Carry out a plan.
     Act(Box<Plan>),
     /// The action under way ends after its chunk.
@@ -57,8 +59,7 @@ pub enum Effect {
 const INTERVALS: [f64; 8] = [0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0];
 
 impl App {
-    /// Takes a message that arrived at local time `now` (seconds) and says what to do outside.
-    pub fn update(&mut self, now: f64, msg: Msg) -> Vec<Effect> {
+    pub(super) fn message(&mut self, now: f64, msg: Msg) -> Vec<Effect> {
         self.now = now;
         self.expire_toasts();
         match msg {
@@ -187,10 +188,7 @@ impl App {
             Action::NextPane => self.cycle(1),
             Action::PreviousPane => self.cycle(PaneId::ALL.len() - 1),
             Action::Zoom => {
-                self.zoom = match self.zoom {
-                    Some(_) => None,
-                    None => Some(self.focus),
-                };
+                self.zoom = self.zoom.is_none().then_some(self.focus);
             }
             Action::Down
             | Action::Up

@@ -265,6 +265,11 @@ impl Session {
         self.hint.clone()
     }
 
+    /// Server time since the last [`Session::take_cost`].
+    pub fn spent(&self) -> Duration {
+        Duration::from_micros(self.server_us.load(Ordering::Relaxed))
+    }
+
     /// Statements and microseconds of server time since the last call.
     pub fn take_cost(&self) -> (u32, u64) {
         (

@@ -51,6 +51,8 @@ pub enum Order {
     Fetch(RowId),
     /// Read what an action is about, for the dialog of that number.
     Look(u64, Verb, Choice),
+    /// Somebody looks at the failures, or does so no more: they are read only then.
+    Watch(bool),
     /// Carry out a plan.
     Act(Box<Plan>),
     /// The action under way ends after its chunk.

@@ -14,7 +14,7 @@ use crate::probe::activity::Activity;
 use crate::probe::server::Server;
 use crate::probe::tasks::Filter;
 use crate::probe::tasks::Task;
-use crate::probe::{ServerTime, Snapshot, leases, maintenance, statement};
+use crate::probe::{ProbeHealth, ServerTime, Snapshot, leases, maintenance, statement};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,6 +34,8 @@ pub struct Round {
     /// Channels of the systems found.
     channels: Vec<String>,
     slots: Slots,
+    /// Somebody looks at the failures.
+    watched: bool,
     /// The sum of the probes so far.
     pub snapshot: Snapshot,
 }
@@ -49,6 +51,7 @@ struct Slots {
     tasks: Slot,
     finished: Slot,
     cost: Slot,
+    failures: Slot,
 }
 
 impl Slots {
@@ -67,10 +70,11 @@ impl Slots {
             tasks: Slot::new("tasks", every_other),
             finished: Slot::new("finished", Duration::ZERO),
             cost: Slot::new("cost", seconds(5)),
+            failures: Slot::new("failures", seconds(15)),
         }
     }
 
-    fn all(&mut self) -> [&mut Slot; 10] {
+    fn all(&mut self) -> [&mut Slot; 11] {
         [
             &mut self.server,
             &mut self.activity,
@@ -82,6 +86,7 @@ impl Slots {
             &mut self.tasks,
             &mut self.finished,
             &mut self.cost,
+            &mut self.failures,
         ]
     }
 }
@@ -120,6 +125,7 @@ impl Round {
             systems: BTreeSet::new(),
             channels: Vec::new(),
             slots: Slots::new(),
+            watched: false,
             snapshot: Snapshot {
                 format: 1,
                 ..Snapshot::default()
@@ -131,6 +137,11 @@ impl Round {
     pub fn connected(&mut self) {
         self.slots = Slots::new();
         self.listening = None;
+    }
+
+    /// Somebody looks at the failures, or does so no more.
+    pub fn watch(&mut self, failures: bool) {
+        self.watched = failures;
     }
 
     /// All probes without an open breaker are due.
@@ -178,6 +189,19 @@ impl Round {
         probe!(s.tasks, self.queues.tasks(db, now));
         probe!(s.finished, self.queues.finished(db, now));
         probe!(s.cost, self.queues.cost(db, now));
+        if self.watched && s.failures.due(Instant::now()) {
+            let (begun, before) = (Instant::now(), db.spent());
+            let result = self.queues.failures(db, now).await;
+            let done = Instant::now();
+            let cost = match &result {
+                Ok(()) => db.spent().saturating_sub(before),
+                Err(_) => done - begun,
+            };
+            s.failures.done(done, result)?;
+            // the usual cost of a refresh does not show what comes this seldom: it keeps to the share by itself
+            let pause = cost.div_f64(self.config.max_server_share);
+            s.failures.rest(done, pause);
+        }
         let tables: Vec<_> = self.queues.instances().flat_map(|i| i.tables()).collect();
         probe!(
             s.tables,
@@ -216,7 +240,9 @@ impl Round {
             leases::match_sessions(&mut s.workers, &mut s.leases, &s.sessions, owners, now);
         }
         tries(&mut self.snapshot);
-        self.snapshot.probes = self.slots.all().map(|s| s.health(now)).to_vec();
+        let health = self.slots.all().map(|s| s.health(now));
+        let asked = |p: &ProbeHealth| self.watched || p.name != "failures";
+        self.snapshot.probes = health.into_iter().filter(asked).collect();
         if self.snapshot.unread("cost").is_some() {
             self.snapshot.cost = None;
         }

@@ -64,7 +64,7 @@ impl Sampler {
         loop {
             let opened = tokio::select! {
                 opened = Session::open(&self.target, Purpose::Poll, "jobtop") => opened,
-                stop = refuse_orders(&mut self.orders, &self.news) => match stop {
+                stop = refuse_orders(&mut self.orders, &self.news, &mut self.round) => match stop {
                     End::Sleep if !self.slept().await => return,
                     End::Stop => return,
                     _ => continue,
@@ -105,7 +105,8 @@ impl Sampler {
                 News::Connecting(fault.to_string())
             };
             let _ = self.news.send(news).await;
-            let waited = timeout(pause, refuse_orders(&mut self.orders, &self.news)).await;
+            let refuse = refuse_orders(&mut self.orders, &self.news, &mut self.round);
+            let waited = timeout(pause, refuse).await;
             match waited {
                 Ok(End::Stop) => return,
                 Ok(End::Sleep) if !self.slept().await => return,
@@ -173,6 +174,12 @@ impl Sampler {
                         Some(Order::Sleep) => return End::Sleep,
                         Some(Order::Wake) => {}
                         Some(Order::Poll) => { self.round.hurry(); break }
+                        Some(Order::Watch(on)) => {
+                            self.round.watch(on);
+                            if on {
+                                next = next.min(begun + self.pace.hinted());
+                            }
+                        }
                         Some(Order::Interval(seconds)) => {
                             self.pace.want(seconds);
                             next = begun + self.pace.interval();
@@ -211,7 +218,11 @@ impl Sampler {
 }
 
 /// Without a session every order gets an answer that says so. Returns on those that end the waiting.
-async fn refuse_orders(orders: &mut mpsc::Receiver<Order>, news: &mpsc::Sender<News>) -> End {
+async fn refuse_orders(
+    orders: &mut mpsc::Receiver<Order>,
+    news: &mpsc::Sender<News>,
+    round: &mut Round,
+) -> End {
     loop {
         match orders.recv().await {
             None => return End::Stop,
@@ -228,6 +239,7 @@ async fn refuse_orders(orders: &mut mpsc::Receiver<Order>, news: &mpsc::Sender<N
                 let outcome = Box::new(no_connection(&plan));
                 let _ = news.send(News::Outcome(outcome)).await;
             }
+            Some(Order::Watch(on)) => round.watch(on),
             Some(Order::Poll | Order::Interval(_) | Order::Wake | Order::Stop) => {}
         }
     }

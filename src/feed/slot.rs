@@ -45,6 +45,11 @@ impl Slot {
         }
     }
 
+    /// Not again before this has passed, whatever its cadence.
+    pub fn rest(&mut self, now: Instant, pause: Duration) {
+        self.due = self.due.max(Some(now + pause));
+    }
+
     /// Did it fail the last time, with an SQLSTATE that starts like this?
     pub fn failed_with(&self, code: &str) -> bool {
         let error = self.error.as_deref().unwrap_or_default();
@@ -119,6 +124,20 @@ mod tests {
         slot.done(now, Ok(())).expect("fine");
         assert!(slot.due(now));
         assert_eq!(slot.health(now).error, None);
+    }
+
+    #[test]
+    fn a_dear_probe_rests_and_may_be_hurried() {
+        let now = Instant::now();
+        let seconds = Duration::from_secs;
+        let mut slot = Slot::new("failures", seconds(15));
+        slot.done(now, Ok(())).expect("fine");
+        slot.rest(now, seconds(3));
+        assert_eq!(slot.due, Some(now + seconds(15)));
+        slot.rest(now, seconds(40));
+        assert!(!slot.due(now + seconds(39)) && slot.due(now + seconds(40)));
+        slot.hurry();
+        assert!(slot.due(now));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::config::{BudgetRule, Config};
 use crate::findings::{Finding, Layer, Mark, Report, Severity, Where};
 use crate::probe::activity::{Blocked, Budget, Connections, Session, Wait};
 use crate::probe::cost::{Cost, Spender, TopTask};
+use crate::probe::failures::{FailureGroup, Failures, Sample};
 use crate::probe::flow::Flow;
 use crate::probe::leases::{Lease, Seen, Worker};
 use crate::probe::maintenance::{Maintenance, Table, XminHolder};
@@ -347,6 +348,97 @@ fn cost(hot: bool) -> Cost {
     }
 }
 
+fn failure(kind: &str, error: &str, counts: [u64; 3], seen: [f64; 2], spent: f64) -> FailureGroup {
+    let [last_1h, last_3h, last_24h] = counts.map(Count::exact);
+    FailureGroup {
+        kind: some(kind),
+        error: error.into(),
+        exact: vec![error.into()],
+        last_1h,
+        last_3h,
+        last_24h,
+        first_seen: at(seen[0]),
+        last_seen: at(seen[1]),
+        usd: Some(usd(spent)),
+        queues: vec!["parser".into()],
+        samples: Vec::new(),
+    }
+}
+
+/// What failed within a day: a storm, older things, a system that was read in part, one that keeps no failed tasks.
+fn failures() -> Vec<Failures> {
+    let mut timeouts = failure(
+        "parse_scan",
+        "TimeoutError: read timed out after #s",
+        [116, 118, 131],
+        [81_000.0, 12.0],
+        98.4,
+    );
+    timeouts.samples = [("47699", 12.0, 30), ("47688", 31.0, 31)]
+        .map(|(id, ago, s)| Sample {
+            key: key(id),
+            at: at(ago),
+            error: Some(format!(
+                "TimeoutError: read timed out after {s}s\n  at fetch (model.py:88)"
+            )),
+        })
+        .to_vec();
+    let mut queues = failure(
+        "parse_contract",
+        "ValueError: no text on page #",
+        [1, 9, 44],
+        [80_000.0, 1_300.0],
+        7.75,
+    );
+    queues.queues.push("parser-slow".into());
+    let mut lost = failure(
+        "pdf_v2",
+        "(no error text)",
+        [0, 0, 2],
+        [70_000.0, 50_000.0],
+        0.02,
+    );
+    lost.usd = None;
+    let mut mail = failure(
+        "mail",
+        "smtp # refused: connection to # (#) lost",
+        [0, 210, 4_790],
+        [15_000.0, 4_100.0],
+        0.0,
+    );
+    (mail.usd, mail.queues) = (None, vec!["mail".into()]);
+    mail.last_24h.bound = Bound::AtLeast;
+    let of = |system: &str| Failures {
+        system: system.into(),
+        schema: "public".into(),
+        read_at: at(11.0),
+        ..Failures::default()
+    };
+    vec![
+        Failures {
+            read: Some(Count::exact(177)),
+            found: 3,
+            groups: vec![timeouts, queues, lost],
+            ..of("agent_queue")
+        },
+        Failures {
+            read: Some(Count {
+                count: 5_000,
+                bound: Bound::AtLeast,
+            }),
+            complete_from: at(15_000.0),
+            found: 61,
+            groups: vec![mail],
+            notes: vec!["times are those of the last claim".into()],
+            ..of("workflow_jobs")
+        },
+        Failures {
+            unknown: some("these tasks have no finished time"),
+            ..of("tasks")
+        },
+    ]
+}
+
 /// The drawing of the design: an agent waits inside a transaction, the parser stands, a tenant burns money.
 pub fn incident() -> App {
     let mut parser = queue("parser", "agent_queue", 5_012, 40, Some(40));
@@ -645,6 +737,7 @@ pub fn incident() -> App {
             rows: tasks,
             note: None,
         },
+        failures: failures(),
         own: own(),
         ..Snapshot::default()
     };
@@ -785,6 +878,9 @@ pub fn calm() -> App {
         (w.session, w.session_state, w.done_per_min) = (Seen::Seen, some("idle"), Some(20.5));
     }
     snapshot.cost = Some(cost(false));
+    snapshot.failures.truncate(1);
+    snapshot.failures[0].groups.clear();
+    (snapshot.failures[0].read, snapshot.failures[0].found) = (Some(Count::exact(0)), 0);
     snapshot.flow[0].finished = minutes(204.0, &[]);
     snapshot.flow[0].failed_attempts = minutes(3.0, &[]);
     snapshot
@@ -924,6 +1020,21 @@ pub fn hostile() -> App {
         w.session_state = some(NASTY);
         w.fail_share = Some(f64::NAN);
         w.clock_skew_s = Some(f64::NEG_INFINITY);
+    }
+    for f in &mut s.failures {
+        f.notes.push(NASTY.into());
+        (f.system, f.complete_from) = (NASTY.into(), ServerTime::from_epoch(f64::INFINITY));
+        for g in &mut f.groups {
+            g.kind = some(NASTY);
+            g.error = format!("{}{}", g.error, NASTY.repeat(4));
+            g.queues = vec![NASTY.into()];
+            g.last_seen = ServerTime::from_epoch(f64::NEG_INFINITY);
+            g.last_24h.count = u64::MAX;
+            for x in &mut g.samples {
+                x.error = some(NASTY);
+                x.key.id = NASTY.into();
+            }
+        }
     }
     if let Some(c) = &mut s.cost {
         for x in c.by_tenant.iter_mut().chain(&mut c.by_agent) {

@@ -4,10 +4,11 @@ use super::chains::Chains;
 use super::common::{queue_of, session, session_row};
 use crate::app::row::RowId;
 use crate::app::state::App;
-use crate::probe::Snapshot;
 use crate::probe::tasks::Task;
+use crate::probe::{Snapshot, State};
 
-/// Does a row belong to another one? Tasks belong to queues, workers, sessions, spenders and findings.
+/// Does a row belong to another one? Tasks belong to queues, workers, sessions, spenders, groups of failures and
+/// findings.
 pub fn belongs(app: &App, row: &RowId, of: &RowId) -> bool {
     if row == of {
         return true;
@@ -82,6 +83,18 @@ fn task_of(snapshot: &Snapshot, task: &Task, of: &RowId) -> bool {
                 _ => return false,
             };
             value.as_deref().unwrap_or("(none)") == name
+        }
+        RowId::Failures {
+            system,
+            schema,
+            kind,
+            error,
+        } => {
+            task.state == State::Failed
+                && task.key.system == *system
+                && task.key.schema == *schema
+                && task.kind == *kind
+                && super::alike::alike(error, task.last_error.as_deref())
         }
         _ => false,
     }
@@ -158,6 +171,9 @@ pub fn label(row: &RowId) -> String {
         RowId::Worker { worker, .. } => worker.clone(),
         RowId::Spender { by, name } => format!("{by} {name}"),
         RowId::Table(name) => name.clone(),
+        RowId::Failures { kind, error, .. } => {
+            format!("{}: {error}", kind.as_deref().unwrap_or("no kind"))
+        }
         RowId::Finding { rule, .. } => rule.clone(),
         RowId::Log(n) => format!("log line {n}"),
     }

@@ -1,10 +1,12 @@
 //! What is shown: one file a pane, a pure function of the state. A new pane is one file and one line in [`PANES`].
 
 mod about;
+mod alike;
 pub mod chains;
 mod common;
 mod connections;
 mod cost;
+mod failures;
 mod findings;
 mod leases;
 pub mod links;
@@ -48,7 +50,7 @@ pub struct PaneDef {
 }
 
 /// All panes, in the order of their keys.
-pub static PANES: [&PaneDef; 7] = [
+pub static PANES: [&PaneDef; 8] = [
     &connections::PANE,
     &waits::PANE,
     &stages::PANE,
@@ -56,6 +58,7 @@ pub static PANES: [&PaneDef; 7] = [
     &cost::PANE,
     &tasks::PANE,
     &findings::PANE,
+    &failures::PANE,
 ];
 
 /// The pane of that id.

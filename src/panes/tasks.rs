@@ -64,7 +64,13 @@ fn table(app: &App) -> Table {
         .collect();
     let section = Section::new("", &COLUMNS, rows).sortable();
     let none = snapshot.no_queue().or(snapshot.unread("tasks"));
-    let none = none.unwrap_or("no live task".into());
+    let of_failures = matches!(app.view(PaneId::Tasks).of, Some(RowId::Failures { .. }));
+    let none = none.unwrap_or(match of_failures {
+        true => {
+            "none of them is among the tasks listed: Enter on the group names the newest".into()
+        }
+        false => "no live task".into(),
+    });
     Table {
         sections: vec![section.or(none)],
     }

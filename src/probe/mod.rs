@@ -4,6 +4,7 @@
 
 pub mod activity;
 pub mod cost;
+pub mod failures;
 pub mod flow;
 pub mod leases;
 pub mod maintenance;
@@ -65,6 +66,9 @@ pub struct Snapshot {
     pub cost: Option<cost::Cost>,
     /// The tasks most in need of attention, and how many live tasks there are.
     pub tasks: tasks::TaskList,
+    /// Failed tasks by kind and error; read only while somebody looks.
+    #[serde(default)]
+    pub failures: Vec<failures::Failures>,
     /// Queue systems that were here and are not any more.
     #[serde(default)]
     pub gone: Vec<String>,

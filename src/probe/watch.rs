@@ -6,7 +6,7 @@ use super::flow::{self, history::When};
 use super::queues::{Totals, estimate};
 use super::tasks::{self, Task, TaskDetail, TaskKey, TaskList};
 use super::watched::{PAUSE, Watched};
-use super::{ServerTime, Snapshot};
+use super::{ServerTime, Snapshot, failures};
 use crate::config::Config;
 use crate::connect::{Fault, Session};
 use crate::queue::{self, Instance, Profile};
@@ -145,6 +145,16 @@ impl QueueProbes {
         done
     }
 
+    /// Reads failed tasks by kind and error.
+    pub async fn failures(&mut self, session: &Session, now: ServerTime) -> Result<(), Fault> {
+        self.now = Some(now);
+        let keys = &self.redact;
+        each!(self, w => match failures::poll(session, &w.instance, keys, now).await {
+            Ok(failures) => { w.failures = Some(failures); Ok(()) }
+            Err(fault) => Err(fault),
+        })
+    }
+
     /// Everything about one task; `None` where it is gone.
     pub async fn detail(
         &self,
@@ -209,6 +219,11 @@ impl QueueProbes {
             .watched
             .iter()
             .flat_map(|w| w.violations.clone())
+            .collect();
+        snapshot.failures = self
+            .watched
+            .iter()
+            .filter_map(|w| w.failures.clone())
             .collect();
         snapshot.cost.clone_from(&self.cost);
         snapshot.tasks = self.list();

@@ -1,6 +1,7 @@
 //! One queue system and what each probe last saw of it, as rows of a snapshot.
 
 use super::cost::Ledger;
+use super::failures::Failures;
 use super::flow::report::Rates;
 use super::flow::slots::Cell;
 use super::flow::{Attempts, Flow, History, failing, history::When};
@@ -35,6 +36,7 @@ pub(super) struct Watched {
     pub(super) ledger: Ledger,
     pub(super) poison: Vec<Poison>,
     pub(super) violations: Vec<Violation>,
+    pub(super) failures: Option<Failures>,
     priced_at: f64,
     whole_at: f64,
     slow_at: f64,
@@ -64,6 +66,7 @@ impl Watched {
             ledger: Ledger::default(),
             poison: Vec::new(),
             violations: Vec::new(),
+            failures: None,
             priced_at: 0.0,
             whole_at: 0.0,
             slow_at: 0.0,

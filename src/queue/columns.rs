@@ -133,7 +133,7 @@ pub const LOST: &[(&str, Cast)] = &[
 pub const RESERVED: &[&str] = &[
     "since", "until", "end", "id", "ids", "seen", "attempts", "tokens", "reason", "bound", "head",
     "limit", "batch", "kinds", "queues", "usual", "state", "queue", "slot", "wide", "rows", "scan",
-    "locked", "each", "tenants", "states", "before", "priority",
+    "locked", "each", "tenants", "states", "before", "failure", "priority",
 ];
 
 impl Cast {

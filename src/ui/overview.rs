@@ -38,7 +38,7 @@ pub fn place(app: &App, body: Rect) -> Vec<(Block, Rect)> {
 /// The pane that gets the rest of the screen.
 fn main_pane(app: &App, wide: bool) -> PaneId {
     match app.focus {
-        PaneId::Findings => PaneId::Findings,
+        PaneId::Findings | PaneId::Failures => app.focus,
         focus if !wide => focus,
         _ => PaneId::Tasks,
     }
@@ -55,7 +55,7 @@ fn wide(app: &App, body: Rect) -> Vec<(Block, Rect)> {
         pair(P::Connections, P::Waits).clamp(4, 9),
         pair(P::Leases, P::Cost).clamp(4, 6),
     ];
-    if app.focus != P::Findings && app.focus != P::Tasks {
+    if !matches!(app.focus, P::Findings | P::Failures | P::Tasks) {
         // A block with the cursor gets room to move in.
         let at = match app.focus {
             P::Stages => 1,

@@ -451,6 +451,40 @@ async fn all_that_match_are_those_that_the_words_say() {
 }
 
 #[tokio::test]
+async fn a_group_of_failures_is_those_with_that_error() {
+    let place = Place::with("group", 30).await;
+    place
+        .client
+        .batch_execute(
+            "SET search_path = agent_queue;
+             UPDATE tasks SET last_error = 'ValueError: page ' || id WHERE id > 20;
+             UPDATE tasks SET finished_at = now() - interval '2 d' WHERE id = 1;
+             INSERT INTO tasks (queue, kind, attempt, run_after, deferred, last_error)
+               SELECT 'parser', 'parse', 1, now() + interval '1 h', true, 'TimeoutError: 7' FROM generate_series(1, 4)",
+        )
+        .await
+        .expect("errors");
+    let group = |verb: Verb| Filter {
+        states: verb.takes().to_vec(),
+        failure: vec!["TimeoutError: #".into()],
+        within_s: Some(86_400.0),
+        limit: 1000,
+        ..Filter::default()
+    };
+    for (verb, tasks) in [(Verb::Requeue, 19), (Verb::Park, 4)] {
+        let filter = group(verb).with("kind", Some("parse"));
+        let p = place.preview(verb, Place::matching(filter)).await;
+        assert_eq!(p.eligible, tasks, "{verb:?}");
+        let filter = group(verb).with("kind", Some(""));
+        let p = place.preview(verb, Place::matching(filter)).await;
+        assert_eq!(p.eligible, 0, "{verb:?} without a kind");
+    }
+    let parked = group(Verb::Park).with("kind", Some("parse"));
+    let outcome = place.act(Verb::Park, Place::matching(parked)).await;
+    assert_eq!(outcome.changed(), 4, "{outcome:?}");
+}
+
+#[tokio::test]
 async fn a_zombie_changes_nothing_after_its_task_was_released() {
     let place = Place::with("zombie", 0).await;
     place

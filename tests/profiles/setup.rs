@@ -50,6 +50,7 @@ pub async fn everything(probes: &mut QueueProbes, session: &Session) -> Snapshot
     probes.leases(session, now).await.expect("leases");
     probes.cost(session, now).await.expect("cost");
     probes.tasks(session, now).await.expect("tasks");
+    probes.failures(session, now).await.expect("failures");
     let mut snapshot = Snapshot {
         taken_at: Some(now),
         ..Snapshot::default()

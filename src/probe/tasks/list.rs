@@ -124,19 +124,8 @@ impl Parts<'_> {
 
     /// Tasks that gave up lately.
     fn failed(&self) -> Result<Option<String>, Fault> {
-        let p = &self.instance.profile;
-        let (source, only) = match self.instance.source(&p.failed, self.branch) {
-            Ok(source) => (source, String::new()),
-            Err(_) => {
-                let Ok(source) = self.instance.source(&p.finished, self.branch) else {
-                    return Ok(None);
-                };
-                let Some(state) = source.row.get("state").or_else(|| p.row.get("state")) else {
-                    return Ok(None);
-                };
-                let state = self.instance.fill(state.get_ref(), self.branch)?;
-                (source, format!(" AND ({state}) = 'failed'"))
-            }
+        let Ok((source, only)) = gave_up(self.instance, self.branch) else {
+            return Ok(None);
         };
         Ok(Some(format!(
             "SELECT {}::int8 AS class, {} {}{only}{} LIMIT :limit",
@@ -178,6 +167,26 @@ impl Parts<'_> {
         out.extend(self.failed()?);
         Ok(out)
     }
+}
+
+/// Where a system keeps tasks that gave up, newest first, and what else tells them from the others (` AND ...`): its
+/// own source for them, or else its finished tasks. The error says why there is none.
+pub fn gave_up<'a>(
+    instance: &'a Instance,
+    branch: &Branch,
+) -> Result<(&'a Source, String), String> {
+    let p = &instance.profile;
+    let why = match instance.source(&p.failed, branch) {
+        Ok(source) => return Ok((source, String::new())),
+        Err(why) => why,
+    };
+    let source = instance.source(&p.finished, branch);
+    let source = source.map_err(|other| if p.failed.is_empty() { other } else { why })?;
+    let state = source.row.get("state").or_else(|| p.row.get("state"));
+    let state = state.ok_or("its rows tell no state")?;
+    let state = instance.fill(state.get_ref(), branch);
+    let state = state.map_err(|fault| fault.message)?;
+    Ok((source, format!(" AND ({state}) = 'failed'")))
 }
 
 /// The tasks of one instance that most need attention, most urgent first; with their spend only if `priced`.

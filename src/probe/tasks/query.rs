@@ -3,6 +3,7 @@
 use super::Task;
 use super::row::{Want, finished, read, selected};
 use crate::connect::{Fault, Session};
+use crate::probe::failures::normalised;
 use crate::probe::queues::depth::BRANCHES;
 use crate::probe::{ServerTime, State};
 use crate::queue::columns::Cast;
@@ -18,6 +19,10 @@ pub struct Filter {
     pub states: Vec<State>,
     /// Only those for which all of this is true.
     pub terms: Vec<Term>,
+    /// Only those whose last error is one of these (see [`normalised`]).
+    pub failure: Vec<String>,
+    /// Of those that are finished, only those that finished within this, in seconds.
+    pub within_s: Option<f64>,
     /// Only those in their state for longer than this, in seconds.
     pub older_s: Option<f64>,
     /// Only those that a rule of the profile calls stuck.
@@ -97,7 +102,9 @@ pub async fn query(
     now: ServerTime,
 ) -> Result<Vec<Task>, Fault> {
     let served = !instance.profile.failed.is_empty() && filter.states == [State::Failed];
-    let since = if served { 0.0 } else { now.epoch() - 86_400.0 };
+    let usual = if served { f64::INFINITY } else { 86_400.0 };
+    let since = now.epoch() - filter.within_s.map_or(usual, |s| s.min(usual));
+    let since = since.max(0.0);
     let mut values = instance.values.clone();
     values.extend(filter.values(now));
     values.insert("since".into(), Value::Time(since));
@@ -138,6 +145,10 @@ impl Filter {
             ("limit".into(), Value::Int(i64::from(self.limit))),
             ("states".into(), Value::Texts(states.collect())),
             ("before".into(), Value::Float(before)),
+            (
+                "failure".into(),
+                Value::Texts(self.failure.iter().cloned().map(Some).collect()),
+            ),
         ]);
         for (n, term) in self.terms.iter().enumerate() {
             values.insert(format!("jt_term{n}"), Value::Text(Some(term.text.clone())));
@@ -223,7 +234,8 @@ impl Parts<'_> {
             let one = |name: &str| {
                 let column = column(name, Cast::Text(200))?;
                 Ok::<_, Fault>(match term.exact {
-                    true => format!("{column} = :jt_term{n}"),
+                    // a text that is not there is as good as an empty one
+                    true => format!("coalesce({column}, '') = :jt_term{n}"),
                     false => format!("position(lower(:jt_term{n}) IN lower({column})) > 0"),
                 })
             };
@@ -236,6 +248,10 @@ impl Parts<'_> {
             };
             let not = if term.not { "NOT " } else { "" };
             cond += &format!(" AND {not}coalesce({}, false)", any.join(" OR "));
+        }
+        if !f.failure.is_empty() {
+            let error = normalised(&column("last_error", Cast::Text(200))?);
+            cond += &format!(" AND {error} = ANY (:failure)");
         }
         if f.older_s.is_some() {
             let times: &[&str] = match live {

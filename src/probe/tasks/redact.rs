@@ -7,22 +7,33 @@ pub const HIDDEN: &str = "***";
 /// The text with the values of keys that contain one of `patterns` (any case) replaced: JSON members, `key=value`,
 /// `Header: value`, and passwords in URLs.
 pub fn redact(text: &str, patterns: &[String]) -> String {
+    hide(text, patterns).0
+}
+
+/// The values that [`redact`] takes out of a text, as they stand there.
+pub fn secrets<'t>(text: &'t str, patterns: &[String]) -> Vec<&'t str> {
+    hide(text, patterns).1
+}
+
+fn hide<'t>(text: &'t str, patterns: &[String]) -> (String, Vec<&'t str>) {
     let patterns: Vec<String> = patterns
         .iter()
         .map(|p| p.to_lowercase())
         .filter(|p| !p.is_empty())
         .collect();
     let mut out = String::with_capacity(text.len());
+    let mut hidden = Vec::new();
     let mut at = 0;
     while at < text.len() {
         let rest = &text[at..];
         let len = word(rest);
         if len == 0 {
             let skipped = url_password(rest).filter(|_| !patterns.is_empty());
-            if let Some((before, hidden)) = skipped {
+            if let Some((before, end)) = skipped {
                 out.push_str(&rest[..before]);
                 out.push_str(HIDDEN);
-                at += hidden;
+                hidden.push(&rest[before..end]);
+                at += end;
             } else {
                 let c = rest.chars().next().map_or(1, char::len_utf8);
                 out.push_str(&rest[..c]);
@@ -41,10 +52,11 @@ pub fn redact(text: &str, patterns: &[String]) -> String {
         if let Some((value, end)) = value(rest) {
             out.push_str(&rest[..value]);
             out.push_str(HIDDEN);
+            hidden.push(&rest[value..end]);
             at += end;
         }
     }
-    out
+    (out, hidden)
 }
 
 fn word(text: &str) -> usize {
@@ -174,6 +186,8 @@ mod tests {
             assert_eq!(redact(text, &keys), expected);
         }
         assert_eq!(redact("password=x", &[]), "password=x");
+        let text = "postgres://u:p@ss@host/db, \"token\": 'abc', n=1";
+        assert_eq!(secrets(text, &["token".into()]), ["p@ss", "'abc'"]);
     }
 
     proptest::proptest! {

@@ -65,7 +65,7 @@ proptest! {
         n in 0usize..10_000,
         width in 0u16..=220,
         height in 0u16..=70,
-        focus in 0usize..7,
+        focus in 0usize..8,
         whole: bool,
         ascii: bool,
         cursor in 0usize..80,
