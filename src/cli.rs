@@ -68,6 +68,10 @@ pub struct Watch {
     #[arg(long, requires = "once")]
     pub json: bool,
     /// Print what is wrong, and exit with 3 when a finding is critical
+    ///
+    /// Like --once it looks twice, a second apart, and on for 12 seconds at most where something is wrong that must last (a
+    /// shortage of connections, say). Ages that the database knows count from the first look on. What is not certain by
+    /// then is printed, and is not critical.
     #[arg(long)]
     pub check: bool,
 }

@@ -217,6 +217,30 @@ fn check_exits_with_3_when_something_is_critical() {
     runtime.block_on(async { holder.batch_execute("ROLLBACK").await.expect("released") });
 }
 
+/// A tool that is started and ends says what the screen would: what must last is watched, or is no alarm.
+#[test]
+fn check_takes_no_duration_for_granted() {
+    let place = Place::new("lasting");
+    place.sql(
+        "SELECT agent_queue.enqueue('never', 'claimed', max_attempts => 1) FROM generate_series(1, 12); \
+         UPDATE agent_queue.tasks SET created_at = now() - interval '20 min', run_after = now() - interval '20 min' \
+          WHERE queue = 'never'",
+    );
+    let (code, out, _) = place.run(&[&place.url, "--check"]);
+    assert_eq!(code, 3, "what nobody ever claimed is old enough:\n{out}");
+    assert!(out.contains("never: 12 due, oldest 20m"), "{out}");
+    place.sql(
+        "DELETE FROM agent_queue.tasks WHERE status = 'enqueued'; \
+         SELECT agent_queue.enqueue('crowd', 'k') FROM generate_series(1, 3); \
+         SELECT count(*) FROM agent_queue.claim('crowd', 'w', 3); \
+         INSERT INTO agent_queue.limits (queue, max_running) VALUES ('crowd', 1)",
+    );
+    let (code, out, _) = place.run(&[&place.url, "--check"]);
+    assert_eq!(code, 0, "{out}");
+    let open = "not seen for long enough to tell: crowd runs 3, above its limit of 1";
+    assert!(out.contains(open), "{out}");
+}
+
 #[test]
 fn tasks_are_listed_by_state_and_queue() {
     let place = Place::new("list");
