@@ -242,6 +242,17 @@ fn check_takes_no_duration_for_granted() {
 }
 
 #[test]
+fn kinds_beyond_twenty_are_counted() {
+    let place = Place::new("kinds");
+    place.sql("SELECT agent_queue.enqueue('zoo', 'kind ' || n) FROM generate_series(1, 23) n");
+    let queues = json(&place)["queues"].clone();
+    let mut queues = queues.as_array().expect("queues").iter();
+    let zoo = queues.find(|q| q["queue"] == "zoo").expect("the queue");
+    assert_eq!(zoo["kinds"].as_array().map(Vec::len), Some(20));
+    assert_eq!(zoo["more_kinds"], 3);
+}
+
+#[test]
 fn tasks_are_listed_by_state_and_queue() {
     let place = Place::new("list");
     let (code, out, err) = place.run(&["tasks", &place.url, "--state", "failed", "--json"]);

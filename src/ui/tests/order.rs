@@ -136,3 +136,77 @@ fn the_blocking_tree_is_a_tree() {
     assert_eq!(names[9], "└ 4728 agent-20");
     assert_eq!(names.len(), 10);
 }
+
+#[test]
+fn the_queue_of_the_verdict_is_first_then_trouble_then_what_waits() {
+    use crate::findings::{Finding, Severity};
+    use crate::probe::{Count, State};
+    use std::sync::Arc;
+
+    let mut app = fixture::incident();
+    let mut snapshot = (**app.snapshot.as_ref().expect("data")).clone();
+    snapshot.queues.sort_by(|a, b| a.queue.cmp(&b.queue));
+    for (q, ready) in snapshot.queues.iter_mut().zip([3, 700, 20, 9_000, 0]) {
+        q.states.insert(State::Ready, Some(Count::exact(ready)));
+    }
+    let names: Vec<String> = snapshot.queues.iter().map(|q| q.queue.clone()).collect();
+    assert_eq!(names, ["crawler", "digests", "mail", "nightly", "parser"]);
+    let about = |queue: usize, kind: Option<&str>, severity| Finding {
+        rule: "r".into(),
+        severity,
+        since_s: 1.0,
+        sentence: "s".into(),
+        culprit: Some(RowId::Queue {
+            system: snapshot.queues[queue].system.clone(),
+            schema: snapshot.queues[queue].schema.clone(),
+            queue: names[queue].clone(),
+            kind: kind.map(String::from),
+        }),
+        explained_by: None,
+    };
+    let order = |app: &App| -> Vec<String> {
+        let rows = visible(app, PaneId::Stages).into_iter().take(5);
+        rows.map(|r| match r {
+            RowId::Queue { queue, .. } => queue,
+            other => format!("{other:?}"),
+        })
+        .collect()
+    };
+    let mut report = crate::findings::Report {
+        findings: vec![
+            about(2, Some("a kind of mail"), Severity::Warning),
+            about(4, None, Severity::Critical),
+            about(0, None, Severity::Warning),
+        ],
+        ..Default::default()
+    };
+    app.snapshot = Some(Arc::new(snapshot.clone()));
+    app.report = Arc::new(report.clone());
+    assert_eq!(
+        order(&app),
+        ["mail", "parser", "crawler", "nightly", "digests"]
+    );
+    report.findings.clear();
+    app.report = Arc::new(report);
+    // Few more or less move nobody.
+    assert_eq!(
+        order(&app),
+        ["nightly", "digests", "crawler", "mail", "parser"]
+    );
+}
+
+#[test]
+fn kinds_that_are_left_out_are_counted() {
+    use std::sync::Arc;
+    let mut app = fixture::incident();
+    let mut snapshot = (**app.snapshot.as_ref().expect("data")).clone();
+    snapshot.queues[0].more_kinds = 7;
+    let name = snapshot.queues[0].queue.clone();
+    app.snapshot = Some(Arc::new(snapshot));
+    let shown = crate::ui::order::shown(&app, PaneId::Stages);
+    let rows = &shown.table.sections[1].rows;
+    let at = |text: &str| rows.iter().position(|r| r.cells[0].text == text);
+    let last = at("└ 7 more kinds").expect("the count");
+    assert!(at(&name).is_some_and(|own| own < last), "under {name}");
+    assert!(!shown.table.rows().any(|r| r.still), "nothing to point at");
+}
