@@ -159,7 +159,7 @@ async fn workers_killed() {
     );
     let case = Case {
         rule: "leases-expired",
-        severity: Severity::Warning,
+        severity: Severity::Critical,
         trigger: format!("{expired} >= 1"),
         within_s: 25.0,
         says: &["expired", "gone)"],
