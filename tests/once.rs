@@ -313,6 +313,8 @@ fn settings_are_printed_and_read_back() {
     std::fs::write(&file, &printed).expect("written");
     let (_, again, _) = place.run(&["config", "--config", &path]);
     assert_eq!(again, printed);
+    let (_, before, _) = place.run(&["--config", &path, "config"]);
+    assert_eq!(before, printed, "named before the command");
     std::fs::write(&file, "intervall = 2\n").expect("written");
     let (code, _, err) = place.run(&["config", "--config", &path]);
     assert_eq!(code, 2);
