@@ -7,7 +7,7 @@ use crate::probe::activity::Session;
 use crate::probe::flow::Flow;
 use crate::probe::queues::Queue;
 use crate::probe::stages::{Stage, StageName};
-use crate::probe::{Bound, Count, Snapshot, State};
+use crate::probe::{Bound, Count, ServerTime, Snapshot, State};
 
 /// The gravest finding whose culprit is this row.
 pub fn severity(report: &Report, id: &RowId) -> Option<Severity> {
@@ -54,6 +54,14 @@ pub fn session_row(session: &Session) -> RowId {
 /// The session of that pid.
 pub fn session(snapshot: &Snapshot, pid: i32) -> Option<&Session> {
     snapshot.sessions.iter().find(|s| s.pid == Some(pid))
+}
+
+/// Where a lease is infinite.
+pub const NO_END: &str = "no end";
+
+/// Is that the end of a lease that does not end?
+pub fn no_end(until: Option<ServerTime>) -> bool {
+    until.is_some_and(|t| t.epoch() == f64::INFINITY)
 }
 
 /// A session's name: its application, else its role.

@@ -1,7 +1,7 @@
 //! The tasks pane: totals by state, the median response time, and the tasks most in need of attention.
 
 use super::PaneDef;
-use super::common::{graver, live, session, session_name, severity, total};
+use super::common::{NO_END, graver, live, no_end, session, session_name, severity, total};
 use crate::app::row::RowId;
 use crate::app::state::{App, PaneId};
 use crate::findings::{Report, Severity};
@@ -154,7 +154,10 @@ fn lease(task: &Task, now: Option<ServerTime>) -> Cell {
                 Cell::figure(format!("over {}", fmt::duration(-s)), -s).ink(Ink::Bad)
             }
             Some(s) => Cell::figure(fmt::duration(s), -s),
-            None => Cell::word("for ever"),
+            None if no_end(task.lease_until) => {
+                Cell::figure(NO_END, f64::NEG_INFINITY).ink(Ink::Warn)
+            }
+            None => Cell::figure("over", f64::INFINITY).ink(Ink::Bad),
         },
         _ if task.stuck.is_some() => Cell::word("stuck").ink(Ink::Bad),
         _ => Cell::nothing("n/a"),

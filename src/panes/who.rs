@@ -1,7 +1,7 @@
 //! Everything about a worker, or about one who spends.
 
 use super::chains::Chains;
-use super::common::{session, session_name};
+use super::common::{NO_END, no_end, session, session_name};
 use super::session::{field, heading, plain};
 use crate::app::row::RowId;
 use crate::app::state::App;
@@ -71,6 +71,7 @@ pub fn worker(app: &App, row: &RowId) -> Option<Vec<Line<'static>>> {
             vec![ink(format!("{} overdue", fmt::duration(-s)), Ink::Bad)],
         ),
         Some(s) => plain("next expiry", format!("in {}", fmt::duration(s))),
+        None if no_end(w.next_expiry) => plain("next expiry", NO_END),
         None => plain("next expiry", "-"),
     });
     if let Some(s) = w.absent_s {

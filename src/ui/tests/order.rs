@@ -210,3 +210,42 @@ fn kinds_that_are_left_out_are_counted() {
     assert!(at(&name).is_some_and(|own| own < last), "under {name}");
     assert!(!shown.table.rows().any(|r| r.still), "nothing to point at");
 }
+
+#[test]
+fn a_lease_without_end_and_one_that_ended_before_all_times_are_told_apart() {
+    use crate::probe::{ServerTime, State};
+    use std::sync::Arc;
+    let mut app = fixture::incident();
+    let mut snapshot = (**app.snapshot.as_ref().expect("data")).clone();
+    let running = |t: &&mut crate::probe::tasks::Task| t.state == State::Running;
+    let mut tasks = snapshot.tasks.rows.iter_mut().filter(running);
+    let mut lease = |until: f64| {
+        let task = tasks.next().expect("a running task");
+        task.lease_until = ServerTime::from_epoch(until);
+        RowId::Task(task.key.clone())
+    };
+    let (endless, over) = (lease(f64::INFINITY), lease(f64::NEG_INFINITY));
+    app.snapshot = Some(Arc::new(snapshot));
+    let shown = crate::ui::order::shown(&app, PaneId::Tasks);
+    let columns = crate::panes::pane(PaneId::Tasks).columns;
+    let at = columns
+        .iter()
+        .position(|c| c.name == "lease")
+        .expect("a column");
+    let cell = |id: &RowId| {
+        let mut rows = shown.table.rows();
+        let row = rows.find(|r| r.id == *id).expect("the row");
+        row.cells[at].text.clone()
+    };
+    assert_eq!(
+        (cell(&endless).as_str(), cell(&over).as_str()),
+        ("no end", "over")
+    );
+    let lines = crate::panes::detail(&app, &endless).expect("details");
+    let text: Vec<String> = lines.iter().map(ToString::to_string).collect();
+    assert!(
+        text.iter()
+            .any(|l| l.starts_with("lease") && l.ends_with("no end")),
+        "{text:#?}"
+    );
+}
