@@ -362,3 +362,51 @@ fn what_cannot_be_seen_is_not_called_fine() {
     );
     place.sql("DROP ROLE blind_one");
 }
+
+/// A role that may only connect: which right is missing, and the statement that gives it.
+#[test]
+fn who_may_not_is_told_what_would_help_and_nothing_else() {
+    let place = Place::new("rights");
+    place.sql(
+        "DROP ROLE IF EXISTS \"no rights\"; CREATE ROLE \"no rights\" LOGIN; CREATE SCHEMA theirs",
+    );
+    let database = place.value("SELECT current_database()");
+    let stranger = format!("{} user='no rights'", place.url);
+    let refused = |args: &[&str]| {
+        let (code, out, err) = place.run(args);
+        assert_eq!((code, out.as_str()), (1, ""), "{err}");
+        assert_eq!(err.lines().count(), 1, "{err}");
+        err
+    };
+    let err = refused(&["migrate", &stranger, "--schema", "mine"]);
+    let grant = format!("GRANT CREATE ON DATABASE {database} TO \"no rights\"");
+    assert!(err.contains(&grant), "{err}");
+    let err = refused(&["migrate", &stranger, "--schema", "theirs"]);
+    assert!(
+        err.contains("GRANT USAGE, CREATE ON SCHEMA \"theirs\" TO \"no rights\""),
+        "{err}"
+    );
+    let err = refused(&["work", &stranger]);
+    assert!(
+        err.contains("GRANT \"agent_queue_worker\" TO \"no rights\""),
+        "{err}"
+    );
+    let err = refused(&["work", &stranger, "--schema", "theirs"]);
+    assert!(err.contains("may not claim"), "{err}");
+    let err = refused(&["work", &place.url, "--schema", "theirs"]);
+    assert!(err.contains("run jobtop migrate first"), "{err}");
+    refused(&["seed", &stranger]);
+    place.sql(&format!(
+        "GRANT CREATE ON DATABASE {database} TO \"no rights\""
+    ));
+    let (code, _, err) = place.run(&["migrate", &stranger, "--schema", "mine"]);
+    assert!(
+        code == 0 || !err.contains("search_path") && !err.contains("GRANT CREATE"),
+        "{err}"
+    );
+    for command in ["work", "seed"] {
+        let (code, out, err) = place.run(&[command, "host=/nonexistent dbname=d user=u"]);
+        assert_eq!((code, out.as_str()), (2, ""), "{err}");
+    }
+    place.sql("DROP OWNED BY \"no rights\" CASCADE; DROP ROLE \"no rights\"");
+}
