@@ -249,3 +249,19 @@ fn a_lease_without_end_and_one_that_ended_before_all_times_are_told_apart() {
         "{text:#?}"
     );
 }
+
+#[test]
+fn a_small_screen_shows_the_findings_before_the_log_when_they_have_the_focus() {
+    let mut app = fixture::incident();
+    app.focus = PaneId::Findings;
+    app.size = (80, 24);
+    let area = ratatui::layout::Rect::new(0, 0, 80, 24);
+    let mut buffer = ratatui::buffer::Buffer::empty(area);
+    crate::ui::screen(&mut buffer, area, &app);
+    let text = super::text_of(&buffer);
+    let list = text.split("FINDINGS").nth(1).expect("the pane");
+    for f in &app.report.findings {
+        let head: String = f.sentence.chars().take(30).collect();
+        assert!(list.contains(&head), "{head:?} in\n{text}");
+    }
+}
