@@ -265,3 +265,37 @@ fn a_small_screen_shows_the_findings_before_the_log_when_they_have_the_focus() {
         assert!(list.contains(&head), "{head:?} in\n{text}");
     }
 }
+
+#[test]
+fn tasks_of_several_systems_show_their_queues_on_a_small_screen() {
+    use std::sync::Arc;
+    let heading = |app: &App| {
+        let shown = crate::ui::order::shown(app, PaneId::Tasks);
+        let section = &shown.table.sections[0];
+        let fits = crate::ui::table::fit(section, 77);
+        let names = fits.iter().map(|(at, _)| section.columns[*at].name);
+        names.collect::<Vec<_>>()
+    };
+    let mut app = fixture::incident();
+    assert!(heading(&app).contains(&"queue"), "{:?}", heading(&app));
+    let mut snapshot = (**app.snapshot.as_ref().expect("data")).clone();
+    let other = snapshot.queues.last_mut().expect("a queue");
+    other.queue = "parser".into();
+    let shown_queue = |snapshot: &crate::probe::Snapshot| {
+        let mut app = fixture::incident();
+        app.snapshot = Some(Arc::new(snapshot.clone()));
+        let shown = crate::ui::order::shown(&app, PaneId::Tasks);
+        let row = shown.table.rows().next().expect("a task");
+        row.cells[11].text.clone()
+    };
+    assert_eq!(shown_queue(&snapshot), "agent_queue parser");
+    let one = snapshot.queues[0].system.clone();
+    snapshot.queues.retain(|q| q.system == one);
+    assert_eq!(shown_queue(&snapshot), "parser");
+    app.snapshot = Some(Arc::new(snapshot));
+    let alone = heading(&app);
+    assert!(
+        alone.contains(&"$") && !alone.contains(&"queue"),
+        "{alone:?}"
+    );
+}
