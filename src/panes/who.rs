@@ -189,8 +189,13 @@ pub fn spender(app: &App, row: &RowId) -> Option<Vec<Line<'static>>> {
         ),
         plain(
             "tries",
-            s.tries_per_task
-                .map_or("n/a".into(), |n| format!("{n:.1} attempts a task")),
+            s.tries_per_task.filter(|_| by == "tenant").map_or_else(
+                || match by.as_str() {
+                    "tenant" => "n/a: counted while two of five attempts fail".into(),
+                    _ => format!("n/a: attempts are not counted by {by}"),
+                },
+                |n| format!("{n:.1} attempts a task, last 10m"),
+            ),
         ),
         plain(
             "tokens",

@@ -299,3 +299,28 @@ fn tasks_of_several_systems_show_their_queues_on_a_small_screen() {
         "{alone:?}"
     );
 }
+
+#[test]
+fn tries_are_told_where_they_are_counted_and_of_others_why_not() {
+    let app = fixture::incident();
+    let shown = crate::ui::order::shown(&app, PaneId::Cost);
+    let named = |s: &crate::ui::table::Section| s.columns.iter().any(|c| c.name == "tries");
+    let with: Vec<bool> = shown.table.sections.iter().map(named).collect();
+    assert_eq!(with, [true, false, false, false, false]);
+    for section in &shown.table.sections {
+        assert!(
+            section
+                .rows
+                .iter()
+                .all(|r| r.cells.len() == section.columns.len())
+        );
+    }
+    let why = |by: &str, name: &str| {
+        let (by, name) = (by.into(), name.into());
+        let lines = crate::panes::detail(&app, &RowId::Spender { by, name }).expect("details");
+        let mut lines = lines.iter().map(ToString::to_string);
+        lines.find(|l| l.starts_with("tries")).expect("the line")
+    };
+    assert!(why("tenant", "acme").ends_with("6.2 attempts a task, last 10m"));
+    assert!(why("agent", "contracts").ends_with("n/a: attempts are not counted by agent"));
+}
