@@ -10,6 +10,7 @@ use std::path::PathBuf;
 #[derive(Parser, Debug)]
 #[command(
     version,
+    override_usage = "jobtop [OPTIONS] [URL]\n       jobtop [--config FILE] COMMAND [OPTIONS]",
     subcommand_negates_reqs = true,
     after_help = "Exit codes: 0 fine, 1 error, 2 usage or no connection, 3 --check found something critical."
 )]
