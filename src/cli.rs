@@ -1,13 +1,16 @@
 //! The command line. Its doc comments are `--help`.
 
-use clap::{Args, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// top for job queues that live in Postgres: the queue and the database under it on one screen
 #[derive(Parser, Debug)]
 #[command(
     version,
-    args_conflicts_with_subcommands = true,
+    override_usage = "jobtop [OPTIONS] [URL]\n       jobtop [--config FILE] COMMAND [OPTIONS]",
     subcommand_negates_reqs = true,
     after_help = "Exit codes: 0 fine, 1 error, 2 usage or no connection, 3 --check found something critical."
 )]
@@ -20,6 +23,36 @@ pub struct Cli {
     pub watch: Watch,
 }
 
+impl Cli {
+    /// Reads a command line. Only `--config` may stand before a command: anything else there would be without effect,
+    /// which is an error that tells the right order.
+    pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let mut command = Self::command();
+        let matches = command.try_get_matches_from_mut(words)?;
+        if let Some((name, _)) = matches.subcommand()
+            && let Some(early) = early(&command, &matches)
+        {
+            let order = format!(
+                "{early} stands before {name}: options of a command stand after it, see jobtop {name} --help"
+            );
+            return Err(command.error(ErrorKind::ArgumentConflict, order));
+        }
+        Self::from_arg_matches(&matches)
+    }
+}
+
+/// What was given for watching, as it was named in the help.
+fn early(command: &clap::Command, matches: &ArgMatches) -> Option<String> {
+    let given = command.get_arguments().find(|a| {
+        let id = a.get_id().as_str();
+        !a.is_global_set() && matches.value_source(id) == Some(ValueSource::CommandLine)
+    })?;
+    Some(match given.get_long() {
+        Some(long) => format!("--{long}"),
+        None => given.get_id().as_str().to_uppercase(),
+    })
+}
+
 /// Where to connect, and where the settings are.
 #[derive(Args, Debug, Clone, Default)]
 pub struct Place {
@@ -28,7 +61,7 @@ pub struct Place {
     #[arg(value_name = "URL")]
     pub url: Option<String>,
     /// Configuration file; by default jobtop/config.toml in the user's configuration directory
-    #[arg(long, value_name = "FILE", env = "JOBTOP_CONFIG")]
+    #[arg(long, value_name = "FILE", env = "JOBTOP_CONFIG", global = true)]
     pub config: Option<PathBuf>,
 }
 
@@ -68,6 +101,10 @@ pub struct Watch {
     #[arg(long, requires = "once")]
     pub json: bool,
     /// Print what is wrong, and exit with 3 when a finding is critical
+    ///
+    /// Like --once it looks twice, a second apart, and on for 12 seconds at most where something is wrong that must last (a
+    /// shortage of connections, say). Ages that the database knows count from the first look on. What is not certain by
+    /// then is printed, and is not critical.
     #[arg(long)]
     pub check: bool,
 }
@@ -354,5 +391,51 @@ mod tests {
         for wrong in ["10", "m", "-1s", "infs", "", "1ü"] {
             assert!(seconds(wrong).is_err(), "{wrong}");
         }
+    }
+    fn read(words: &str) -> Result<Cli, clap::Error> {
+        Cli::read(words.split(' ').map(OsString::from))
+    }
+
+    #[test]
+    fn the_configuration_file_may_be_named_before_a_command() {
+        let file = |words| match read(words).expect("parses").command {
+            Some(Command::Tasks(t)) => t.place.config,
+            Some(Command::Demo(d)) => d.config,
+            Some(Command::Config(w)) => w.place.config,
+            other => panic!("{other:?}"),
+        };
+        for words in [
+            "jobtop --config f tasks",
+            "jobtop tasks --config f",
+            "jobtop --config e tasks --config f",
+            "jobtop --config f tasks postgres://h/d --state failed",
+            "jobtop --config f demo",
+            "jobtop demo --config f",
+            "jobtop --config f config",
+        ] {
+            assert_eq!(file(words), Some("f".into()), "{words}");
+        }
+    }
+
+    #[test]
+    fn anything_else_before_a_command_is_one_clear_sentence() {
+        for (words, early) in [
+            ("jobtop --once tasks", "--once"),
+            ("jobtop --color none tasks", "--color"),
+            ("jobtop postgres://h/d migrate", "URL"),
+            ("jobtop --allow-writes config", "--allow-writes"),
+        ] {
+            let error = read(words).expect_err("refused");
+            assert_eq!(error.exit_code(), 2);
+            let text = error.to_string();
+            let first = text.lines().next().unwrap_or_default();
+            let command = words.split(' ').next_back().unwrap_or_default();
+            let order = format!(
+                "error: {early} stands before {command}: options of a command stand after it, see jobtop {command} --help"
+            );
+            assert_eq!(first, order);
+        }
+        let cli = read("jobtop tasks postgres://h/d --state failed").expect("parses");
+        assert!(matches!(cli.command, Some(Command::Tasks(_))));
     }
 }

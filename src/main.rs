@@ -1,6 +1,5 @@
 //! Exit code and error printing, nothing else.
 
-use clap::Parser;
 use jobtop::cli::Cli;
 use jobtop::commands::{self, Exit};
 use jobtop::demo::supervisor;
@@ -13,7 +12,7 @@ fn main() -> ExitCode {
     {
         return supervisor::main();
     }
-    let exit = commands::run(Cli::parse());
+    let exit = commands::run(Cli::read(std::env::args_os()).unwrap_or_else(|e| e.exit()));
     if let Some(sentence) = exit.sentence() {
         // stderr may be gone with the terminal
         let _ =

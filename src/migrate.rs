@@ -47,7 +47,7 @@ pub struct Report {
 /// transaction that gives up after 3 s of waiting for a lock, so that an upgrade never makes workers queue behind it.
 ///
 /// # Errors
-/// Each is one sentence: a server before 13, a name that cannot be a schema, tables there that are not ours, a file that was changed
+/// Each is one sentence: a server before 13, a right that is missing and how to get it, a name that cannot be a schema, tables there that are not ours, a file that was changed
 /// after it was applied, a schema that a newer jobtop has upgraded, or what Postgres said.
 pub async fn apply(
     client: &mut Client,

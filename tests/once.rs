@@ -226,6 +226,41 @@ fn check_exits_with_3_when_something_is_critical() {
     runtime.block_on(async { holder.batch_execute("ROLLBACK").await.expect("released") });
 }
 
+/// A tool that is started and ends says what the screen would: what must last is watched, or is no alarm.
+#[test]
+fn check_takes_no_duration_for_granted() {
+    let place = Place::new("lasting");
+    place.sql(
+        "SELECT agent_queue.enqueue('never', 'claimed', max_attempts => 1) FROM generate_series(1, 12); \
+         UPDATE agent_queue.tasks SET created_at = now() - interval '20 min', run_after = now() - interval '20 min' \
+          WHERE queue = 'never'",
+    );
+    let (code, out, _) = place.run(&[&place.url, "--check"]);
+    assert_eq!(code, 3, "what nobody ever claimed is old enough:\n{out}");
+    assert!(out.contains("never: 12 due, oldest 20m"), "{out}");
+    place.sql(
+        "DELETE FROM agent_queue.tasks WHERE status = 'enqueued'; \
+         SELECT agent_queue.enqueue('crowd', 'k') FROM generate_series(1, 3); \
+         SELECT count(*) FROM agent_queue.claim('crowd', 'w', 3); \
+         INSERT INTO agent_queue.limits (queue, max_running) VALUES ('crowd', 1)",
+    );
+    let (code, out, _) = place.run(&[&place.url, "--check"]);
+    assert_eq!(code, 0, "{out}");
+    let open = "not seen for long enough to tell: crowd runs 3, above its limit of 1";
+    assert!(out.contains(open), "{out}");
+}
+
+#[test]
+fn kinds_beyond_twenty_are_counted() {
+    let place = Place::new("kinds");
+    place.sql("SELECT agent_queue.enqueue('zoo', 'kind ' || n) FROM generate_series(1, 23) n");
+    let queues = json(&place)["queues"].clone();
+    let mut queues = queues.as_array().expect("queues").iter();
+    let zoo = queues.find(|q| q["queue"] == "zoo").expect("the queue");
+    assert_eq!(zoo["kinds"].as_array().map(Vec::len), Some(20));
+    assert_eq!(zoo["more_kinds"], 3);
+}
+
 #[test]
 fn tasks_are_listed_by_state_and_queue() {
     let place = Place::new("list");
@@ -287,6 +322,8 @@ fn settings_are_printed_and_read_back() {
     std::fs::write(&file, &printed).expect("written");
     let (_, again, _) = place.run(&["config", "--config", &path]);
     assert_eq!(again, printed);
+    let (_, before, _) = place.run(&["--config", &path, "config"]);
+    assert_eq!(before, printed, "named before the command");
     std::fs::write(&file, "intervall = 2\n").expect("written");
     let (code, _, err) = place.run(&["config", "--config", &path]);
     assert_eq!(code, 2);
@@ -333,4 +370,52 @@ fn what_cannot_be_seen_is_not_called_fine() {
         "unknown is not 0:\n{out}"
     );
     place.sql("DROP ROLE blind_one");
+}
+
+/// A role that may only connect: which right is missing, and the statement that gives it.
+#[test]
+fn who_may_not_is_told_what_would_help_and_nothing_else() {
+    let place = Place::new("rights");
+    place.sql(
+        "DROP ROLE IF EXISTS \"no rights\"; CREATE ROLE \"no rights\" LOGIN; CREATE SCHEMA theirs",
+    );
+    let database = place.value("SELECT current_database()");
+    let stranger = format!("{} user='no rights'", place.url);
+    let refused = |args: &[&str]| {
+        let (code, out, err) = place.run(args);
+        assert_eq!((code, out.as_str()), (1, ""), "{err}");
+        assert_eq!(err.lines().count(), 1, "{err}");
+        err
+    };
+    let err = refused(&["migrate", &stranger, "--schema", "mine"]);
+    let grant = format!("GRANT CREATE ON DATABASE {database} TO \"no rights\"");
+    assert!(err.contains(&grant), "{err}");
+    let err = refused(&["migrate", &stranger, "--schema", "theirs"]);
+    assert!(
+        err.contains("GRANT USAGE, CREATE ON SCHEMA \"theirs\" TO \"no rights\""),
+        "{err}"
+    );
+    let err = refused(&["work", &stranger]);
+    assert!(
+        err.contains("GRANT \"agent_queue_worker\" TO \"no rights\""),
+        "{err}"
+    );
+    let err = refused(&["work", &stranger, "--schema", "theirs"]);
+    assert!(err.contains("may not claim"), "{err}");
+    let err = refused(&["work", &place.url, "--schema", "theirs"]);
+    assert!(err.contains("run jobtop migrate first"), "{err}");
+    refused(&["seed", &stranger]);
+    place.sql(&format!(
+        "GRANT CREATE ON DATABASE {database} TO \"no rights\""
+    ));
+    let (code, _, err) = place.run(&["migrate", &stranger, "--schema", "mine"]);
+    assert!(
+        code == 0 || !err.contains("search_path") && !err.contains("GRANT CREATE"),
+        "{err}"
+    );
+    for command in ["work", "seed"] {
+        let (code, out, err) = place.run(&[command, "host=/nonexistent dbname=d user=u"]);
+        assert_eq!((code, out.as_str()), (2, ""), "{err}");
+    }
+    place.sql("DROP OWNED BY \"no rights\" CASCADE; DROP ROLE \"no rights\"");
 }

@@ -406,6 +406,14 @@ async fn history_stages_and_spend_equal_plain_sql() {
         (5, 7, 1, 2)
     );
     assert!(!cost.top_tasks.is_empty() && cost.usual_usd_per_hour.is_some());
+    for top in &cost.top_tasks {
+        let queue = top.queue.as_deref().expect("a queue");
+        let sql = format!(
+            "SELECT count(*) FROM agent_queue.tasks WHERE id = {} AND queue = '{queue}'",
+            top.task
+        );
+        assert_eq!(one(&session, &sql).await, 1.0, "{top:?}");
+    }
     let totals = &s.totals[0];
     assert_eq!(
         totals.states.get(&State::Failed).map(|c| c.count),

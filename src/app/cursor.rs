@@ -27,7 +27,8 @@ impl App {
         let pane = self.focus;
         let chosen = self.views.get(&pane).and_then(|v| v.cursor.clone());
         let rows = ui::table::visible(self, pane);
-        if chosen.is_some_and(|row| rows.contains(&row)) {
+        let only_log = matches!(rows.first(), Some(RowId::Log(_)));
+        if only_log || chosen.is_some_and(|row| rows.contains(&row)) {
             return;
         }
         let until = self.order_until();
@@ -84,6 +85,15 @@ impl App {
         view.pinned = false;
         view.order = rows;
         view.order_until = until;
+    }
+
+    /// Focuses a pane as it was left; findings come before the log, wherever the cursor stood.
+    pub(super) fn focus_on(&mut self, pane: PaneId) {
+        self.focus = pane;
+        let view = self.view_mut(pane);
+        if matches!(view.cursor, Some(RowId::Log(_))) {
+            view.cursor = None;
+        }
     }
 
     /// Focuses a pane and puts its cursor on a row.

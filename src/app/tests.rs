@@ -477,6 +477,25 @@ fn findings_that_come_and_go_are_logged_once() {
 }
 
 #[test]
+fn findings_come_first_wherever_the_cursor_stood_in_the_log() {
+    let mut app = ready();
+    let report = app.report.clone();
+    app.report = Arc::default();
+    app.log.push_back(super::state::LogLine {
+        n: 7,
+        clock: "14:00:00".into(),
+        tone: Tone::Info,
+        text: "something happened".into(),
+    });
+    keys(&mut app, "7");
+    key(&mut app, KeyCode::Down);
+    assert!(matches!(app.cursor_row(), Some(RowId::Log(_))));
+    keys(&mut app, "67");
+    app.report = report;
+    assert!(matches!(app.cursor_row(), Some(RowId::Finding { .. })));
+}
+
+#[test]
 fn paste_goes_into_text_fields_only() {
     let mut app = ready();
     let paste = |app: &mut App, text: &str| {

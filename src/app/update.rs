@@ -177,7 +177,7 @@ impl App {
             Action::Pane(n) => {
                 if let Some(pane) = PaneId::ALL.get(usize::from(n).saturating_sub(1)) {
                     self.layers.clear();
-                    self.focus = *pane;
+                    self.focus_on(*pane);
                     self.zoom = Some(*pane);
                 }
             }
@@ -231,7 +231,7 @@ impl App {
             Action::Stop => return vec![Effect::Stop],
             Action::Log => {
                 self.layers.clear();
-                self.focus = PaneId::Findings;
+                self.focus_on(PaneId::Findings);
                 self.zoom = Some(PaneId::Findings);
             }
             Action::Repaint => return vec![Effect::Repaint],
@@ -270,7 +270,7 @@ impl App {
 
     fn cycle(&mut self, by: usize) {
         let at = PaneId::ALL.iter().position(|p| *p == self.focus);
-        self.focus = PaneId::ALL[(at.unwrap_or(0) + by) % PaneId::ALL.len()];
+        self.focus_on(PaneId::ALL[(at.unwrap_or(0) + by) % PaneId::ALL.len()]);
         if self.zoom.is_some() {
             self.zoom = Some(self.focus);
         }

@@ -6,6 +6,7 @@ use crate::connect::Target;
 use crate::demo::link::Link;
 use crate::demo::seed::{SeedOptions, seed as write_seed};
 use crate::demo::{Demo, DemoOptions, Scenario, crew, roles, scenario, settings};
+use crate::once::Refused;
 use crate::run;
 use crate::term::signals::{Asked, Signals};
 use anyhow::Result;
@@ -89,7 +90,8 @@ pub(super) fn seed(args: &Seed) -> Result<Exit> {
         ..SeedOptions::default()
     };
     let report = runtime(1)?.block_on(async {
-        let link = Link::open(&target, "jobtop seed").await?;
+        let opened = Link::open(&target, "jobtop seed").await;
+        let link = opened.map_err(|fault| Refused::new(&target.host, fault))?;
         write_seed(&link, &args.schema, &options).await
     })?;
     print(&format!(
@@ -102,11 +104,14 @@ pub(super) fn seed(args: &Seed) -> Result<Exit> {
 pub(super) fn work(args: &Work) -> Result<Exit> {
     let target = or_exit!(target(&args.place));
     let deeds = runtime(1)?.block_on(async {
-        print(&format!(
-            "{} agents work on {} until Ctrl-C\n",
-            args.agents, args.schema
-        ))?;
+        // asked for only once the agents may work
         let until = async {
+            let line = format!(
+                "{} agents work on {} until Ctrl-C\n",
+                args.agents, args.schema
+            );
+            // nobody may be there to read it
+            let _ = print(&line);
             stopped().await;
         };
         let agents = args.agents as usize;

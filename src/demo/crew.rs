@@ -17,7 +17,9 @@ use super::roles::Logins;
 use super::scenario::{self, Scenario};
 use super::stage::Stage;
 use super::world::{Deeds, World};
-use crate::connect::Target;
+use crate::connect::{Cells, Fault, Target};
+use crate::once::Refused;
+use tokio_postgres::types::Type;
 
 /// How many of whom.
 #[derive(Clone, Debug)]
@@ -184,7 +186,7 @@ const DRAIN: Duration = Duration::from_secs(12);
 /// few seconds longer: they finish what they hold.
 ///
 /// # Errors
-/// A server that cannot be reached, or a schema without the reference queue.
+/// A server that cannot be reached, a schema without the reference queue, or a role that may not claim from it.
 pub async fn work(
     target: &Target,
     schema: &str,
@@ -192,18 +194,25 @@ pub async fn work(
     seed: u64,
     until: impl Future<Output = ()>,
 ) -> anyhow::Result<Deeds> {
-    let link = Link::open(target, "jobtop work").await?;
-    link.rows(
-        &format!(
-            "SELECT has_function_privilege('{}.claim(text, text, integer, interval, text, text[])', 'execute') AS may",
-            quoted(schema).replace('\'', "''")
-        ),
-        &[],
-    )
-    .await
-    .map_err(|_| {
-        anyhow::anyhow!("there is no reference queue in schema {schema}: run jobtop migrate first")
-    })?;
+    let opened = Link::open(target, "jobtop work").await;
+    let link = opened.map_err(|fault| Refused::new(&target.host, fault))?;
+    let may = may_claim(&link, schema).await;
+    let missing = |fault: Fault| match fault {
+        fault if fault.is("42501") => Ok(false),
+        fault if fault.is("3F000") || fault.is("42883") => Err(anyhow::anyhow!(
+            "there is no reference queue in schema {schema}: run jobtop migrate first"
+        )),
+        fault => Err(anyhow::anyhow!(
+            "cannot look for the reference queue: {fault}"
+        )),
+    };
+    if !may.or_else(missing)? {
+        anyhow::bail!(
+            "this role may not claim tasks: let the owner of schema {schema} run GRANT {} TO {}",
+            quoted(&format!("{schema}_worker")),
+            quoted(target.config.get_user().unwrap_or("the role"))
+        );
+    }
     drop(link);
     let crew = Crew::start(
         &Logins::alike(target),
@@ -216,4 +225,15 @@ pub async fn work(
     until.await;
     crew.drain(DRAIN).await;
     Ok(crew.stop().await)
+}
+
+async fn may_claim(link: &Link, schema: &str) -> Result<bool, Fault> {
+    let claim = format!(
+        "{}.claim(text, text, integer, interval, text, text[])",
+        quoted(schema)
+    );
+    let sql = "SELECT has_function_privilege($1, 'execute') AS may";
+    let rows = link.rows(sql, &[(&claim, Type::TEXT)]).await?;
+    rows.first()
+        .map_or(Ok(false), |r| Ok(r.flag("may")?.unwrap_or(false)))
 }

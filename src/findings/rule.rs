@@ -171,20 +171,20 @@ pub struct Ctx<'a> {
     pub config: &'a Config,
     /// The server's clock, in seconds.
     pub now: f64,
-    /// There will be no second refresh: durations that only several refreshes can tell count as reached.
-    pub once: bool,
+    /// A question, not a verdict: durations that only several refreshes can tell count as reached.
+    pub lasts: bool,
     /// Who waits behind whom.
     pub tree: Tree<'a>,
 }
 
 impl<'a> Ctx<'a> {
     /// A context for one snapshot.
-    pub fn new(snapshot: &'a Snapshot, config: &'a Config, now: f64, once: bool) -> Self {
+    pub fn new(snapshot: &'a Snapshot, config: &'a Config, now: f64, lasts: bool) -> Self {
         Self {
             snapshot,
             config,
             now,
-            once,
+            lasts,
             tree: Tree::new(&snapshot.blocked),
         }
     }
@@ -303,10 +303,10 @@ impl Held {
             .collect();
     }
 
-    /// For how long this one has held, in seconds; for ever when there is only one look.
+    /// For how long this one has held, in seconds; for ever where that is only assumed.
     pub fn for_s(&self, ctx: &Ctx, key: &str) -> f64 {
         match self.0.get(key) {
-            Some(_) if ctx.once => f64::INFINITY,
+            Some(_) if ctx.lasts => f64::INFINITY,
             Some(since) => (ctx.now - since).max(0.0),
             None => 0.0,
         }

@@ -47,7 +47,7 @@ pub struct Tracker {
     rules: Vec<Box<dyn Rule>>,
     tracks: BTreeMap<(usize, String), Track>,
     last: Option<f64>,
-    once: bool,
+    lasts: bool,
 }
 
 impl Tracker {
@@ -58,15 +58,15 @@ impl Tracker {
             rules: rules::all(),
             tracks: BTreeMap::new(),
             last: None,
-            once: false,
+            lasts: false,
         }
     }
 
-    /// What a single snapshot says, for a program that ends after it. Whatever only a second refresh could tell (that
-    /// a trigger holds twice, that a server is short of connections for ten seconds) is taken as told.
-    pub fn once(config: &Config, snapshot: &Snapshot) -> Report {
+    /// What a single snapshot would say if all that it shows had lasted, whatever only further refreshes could tell
+    /// (that a trigger holds twice, that a server is short of connections for ten seconds): what is worth another look.
+    pub fn if_it_lasts(config: &Config, snapshot: &Snapshot) -> Report {
         let mut tracker = Self::new(config);
-        tracker.once = true;
+        tracker.lasts = true;
         tracker.update(snapshot)
     }
 
@@ -76,7 +76,7 @@ impl Tracker {
             .taken_at
             .map(|t| t.epoch())
             .filter(|t| t.is_finite());
-        if told.is_none() && self.last.is_none() && !self.once {
+        if told.is_none() && self.last.is_none() && !self.lasts {
             return Report {
                 verdict: "no verdict yet: the server has not told its time".into(),
                 layers: where_line::unread(),
@@ -84,14 +84,14 @@ impl Tracker {
             };
         }
         let now = self.now(told);
-        let patience = Ctx::new(snapshot, &self.config, now, self.once).patience();
+        let patience = Ctx::new(snapshot, &self.config, now, self.lasts).patience();
         let step = self.last.map_or(0.0, |last| now - last);
         let torn = step < 0.0 || step > patience;
         let fresh = self.last.is_none() || step != 0.0;
         if torn {
             self.forget();
         }
-        let ctx = Ctx::new(snapshot, &self.config, now, self.once);
+        let ctx = Ctx::new(snapshot, &self.config, now, self.lasts);
         for (rank, rule) in self.rules.iter_mut().enumerate() {
             for trigger in rule.check(&ctx) {
                 debug_assert!(
@@ -105,10 +105,10 @@ impl Tracker {
         let interval = self.config.interval.max(snapshot.own.interval_s);
         let clear_after = self.config.thresholds.clear_after;
         let remember = clear_after.max(2.5 * interval).min(patience);
-        let once = self.once;
+        let lasts = self.lasts;
         self.tracks.retain(|_, track| {
             let gone = now - track.last;
-            track.fired = track.fired || track.looks >= LOOKS || once;
+            track.fired = track.fired || track.looks >= LOOKS || lasts;
             let keep = if track.fired {
                 gone < clear_after || gone == 0.0
             } else {

@@ -4,6 +4,13 @@ use super::rule::Ctx;
 use super::words::{clean, count, duration, plural, rate};
 use super::{Finding, Severity};
 use crate::probe::State;
+use crate::probe::queues::Queue;
+use crate::probe::stages::StageName;
+
+/// A wait of so many times the usual one is far longer.
+const FAR: f64 = 5.0;
+/// Shorter waits are nothing to speak of, in seconds.
+const MINUTE: f64 = 60.0;
 
 /// The gravest finding's sentence; where there is none, figures that show it.
 pub fn verdict(ctx: &Ctx, findings: &[Finding], undecided: bool) -> String {
@@ -20,7 +27,31 @@ pub fn verdict(ctx: &Ctx, findings: &[Finding], undecided: bool) -> String {
     if findings.iter().any(|f| f.rule == "limited-view") {
         return format!("nothing wrong in what can be seen: {figures}");
     }
-    format!("all is well: {figures}")
+    match overdue(ctx) {
+        Some(oldest) => format!("all is well; {oldest}; {}", pace(&ctx.snapshot.queues)),
+        None => format!("all is well: {figures}"),
+    }
+}
+
+/// A queue that goes on, but whose oldest task waits far longer than usual: no rule's business (it is claimed from, and has
+/// free slots), yet more than «well» should cover.
+fn overdue(ctx: &Ctx) -> Option<String> {
+    let waits = |q: &&Queue| {
+        let wait = ctx.usual(q, None, StageName::Wait)?;
+        let (oldest, usual, slow) = (q.oldest_ready_s?, wait.p50_s?, wait.p95_s?);
+        (oldest >= MINUTE && oldest >= FAR * usual && oldest >= slow).then_some(oldest)
+    };
+    let all = ctx.snapshot.queues.iter().filter(|q| !q.paused);
+    let (queue, oldest) = all
+        .filter_map(|q| Some((q, waits(&q)?)))
+        .max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let usual = ctx.usual(queue, None, StageName::Wait)?.p50_s?;
+    Some(format!(
+        "oldest ready {} in {}, usual {}",
+        duration(oldest),
+        ctx.queue_name(&queue.system, &queue.schema, &queue.queue),
+        duration(usual)
+    ))
 }
 
 fn figures(ctx: &Ctx) -> String {
@@ -33,24 +64,24 @@ fn figures(ctx: &Ctx) -> String {
             count(c.max.saturating_sub(c.reserved).into())
         );
     }
-    let mut parts = Vec::new();
-    let done: Vec<f64> = queues.iter().filter_map(|q| q.finished_per_min).collect();
-    if done.is_empty() {
-        let running = queues
-            .iter()
-            .map(|q| q.n(State::Running))
-            .fold(0, u64::saturating_add);
-        parts.push(plural(running, "task running", "tasks running"));
-    } else {
-        parts.push(format!("{} tasks/min done", rate(done.iter().sum())));
-    }
+    let pace = pace(queues);
     match queues
         .iter()
         .filter_map(|q| q.oldest_ready_s)
         .reduce(f64::max)
     {
-        Some(oldest) => parts.push(format!("oldest ready {}", duration(oldest))),
-        None => parts.push("nothing waits".into()),
+        Some(oldest) => format!("{pace}, oldest ready {}", duration(oldest)),
+        None => format!("{pace}, nothing waits"),
     }
-    parts.join(", ")
+}
+
+/// `212 tasks/min done`, or how many run where no system records what is done.
+fn pace(queues: &[Queue]) -> String {
+    let done: Vec<f64> = queues.iter().filter_map(|q| q.finished_per_min).collect();
+    if !done.is_empty() {
+        return format!("{} tasks/min done", rate(done.iter().sum()));
+    }
+    let running = queues.iter().map(|q| q.n(State::Running));
+    let running = running.fold(0, u64::saturating_add);
+    plural(running, "task running", "tasks running")
 }

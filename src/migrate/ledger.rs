@@ -15,18 +15,46 @@ pub struct Applied {
     checksum: String,
 }
 
+/// Says which right is missing, and the GRANT that helps: Postgres itself would only say that no schema has been selected.
+async fn check_rights(tx: &Transaction<'_>, schema: &str, exists: bool) -> anyhow::Result<()> {
+    let here = name::literal(schema);
+    let may = match exists {
+        true => format!(
+            "has_schema_privilege({here}, 'USAGE') AND has_schema_privilege({here}, 'CREATE')"
+        ),
+        false => "has_database_privilege(current_database(), 'CREATE')".into(),
+    };
+    if flag(tx, &format!("SELECT ({may})::text")).await? {
+        return Ok(());
+    }
+    let names = "SELECT quote_ident(current_database()), quote_ident(current_user)";
+    let rows = tx.query_typed(names, &[]).await;
+    let rows = rows.map_err(|e| super::explain(&e, "the check of the schema"))?;
+    let row = rows.first().context("the server returned no row")?;
+    let (database, role): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+    let identifier = name::identifier(schema);
+    if exists {
+        bail!(
+            "{role} may not create tables in schema {schema}: connect as its owner, or let that one run \
+             GRANT USAGE, CREATE ON SCHEMA {identifier} TO {role}"
+        );
+    }
+    bail!(
+        "{role} may not create the schema {schema} in this database: let its owner run \
+         GRANT CREATE ON DATABASE {database} TO {role}"
+    );
+}
+
 /// Creates the schema and the ledger where they are missing. A schema that already has tables of our names, but no ledger, was made by
 /// somebody else or with psql: it is left alone.
 pub async fn create(tx: &Transaction<'_>, schema: &str) -> anyhow::Result<()> {
-    if !flag(
-        tx,
-        &format!(
-            "SELECT (to_regnamespace({}) IS NOT NULL)::text",
-            name::literal(&name::identifier(schema))
-        ),
-    )
-    .await?
-    {
+    let found = format!(
+        "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = {})::text",
+        name::literal(schema)
+    );
+    let exists = flag(tx, &found).await?;
+    if !exists {
+        check_rights(tx, schema, false).await?;
         // Not IF NOT EXISTS alone: that asks for the right to create even when there is nothing to create.
         tx.batch_execute(&format!(
             "CREATE SCHEMA IF NOT EXISTS {}",
@@ -38,6 +66,7 @@ pub async fn create(tx: &Transaction<'_>, schema: &str) -> anyhow::Result<()> {
     if flag(tx, "SELECT (to_regclass('migrations') IS NOT NULL)::text").await? {
         return Ok(());
     }
+    check_rights(tx, schema, true).await?;
     if flag(tx, "SELECT (coalesce(to_regclass('tasks'), to_regclass('task_attempts'), to_regclass('limits')) IS NOT NULL)::text").await? {
         bail!(
             "the schema {schema} already has queue tables that jobtop migrate did not make (made with psql, or another queue); \

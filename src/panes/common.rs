@@ -2,12 +2,12 @@
 
 use crate::app::row::RowId;
 use crate::app::state::App;
-use crate::findings::{Report, Severity};
+use crate::findings::{Finding, Report, Severity};
 use crate::probe::activity::Session;
 use crate::probe::flow::Flow;
 use crate::probe::queues::Queue;
 use crate::probe::stages::{Stage, StageName};
-use crate::probe::{Bound, Count, Snapshot, State};
+use crate::probe::{Bound, Count, ServerTime, Snapshot, State};
 
 /// The gravest finding whose culprit is this row.
 pub fn severity(report: &Report, id: &RowId) -> Option<Severity> {
@@ -54,6 +54,14 @@ pub fn session_row(session: &Session) -> RowId {
 /// The session of that pid.
 pub fn session(snapshot: &Snapshot, pid: i32) -> Option<&Session> {
     snapshot.sessions.iter().find(|s| s.pid == Some(pid))
+}
+
+/// Where a lease is infinite.
+pub const NO_END: &str = "no end";
+
+/// Is that the end of a lease that does not end?
+pub fn no_end(until: Option<ServerTime>) -> bool {
+    until.is_some_and(|t| t.epoch() == f64::INFINITY)
 }
 
 /// A session's name: its application, else its role.
@@ -201,6 +209,44 @@ pub fn queue_of<'a>(snapshot: &'a Snapshot, row: &RowId) -> Option<&'a Queue> {
         .find(|q| q.system == *system && q.schema == *schema && q.queue == *name)
 }
 
+/// What is found wrong with a queue or with one of its kinds, gravest first.
+pub fn about_queue<'a>(report: &'a Report, queue: &Queue) -> Vec<&'a Finding> {
+    let whole = queue_row(queue);
+    let is_its = |row: &RowId| match (row, &whole) {
+        (
+            RowId::Queue {
+                system,
+                schema,
+                queue,
+                kind: Some(_),
+            },
+            RowId::Queue {
+                system: s,
+                schema: n,
+                queue: q,
+                ..
+            },
+        ) => (system, schema, queue) == (s, n, q),
+        _ => *row == whole,
+    };
+    let its = |f: &&Finding| f.culprit.as_ref().is_some_and(is_its);
+    let mut about: Vec<&Finding> = report.findings.iter().filter(its).collect();
+    about.sort_by_key(|f| std::cmp::Reverse(f.severity));
+    about
+}
+
+/// The queues that findings name, those of the gravest first.
+pub fn accused<'a>(
+    snapshot: &'a Snapshot,
+    report: &'a Report,
+) -> impl Iterator<Item = &'a Queue> + use<'a> {
+    let wrong = report
+        .findings
+        .iter()
+        .filter(|f| f.severity > Severity::Info);
+    wrong.filter_map(|f| queue_of(snapshot, f.culprit.as_ref()?))
+}
+
 /// The queue worth a picture: the one under the cursor of the stages pane, else the one that the gravest finding is
 /// about, else the busiest.
 pub fn busiest(app: &App) -> Option<&Queue> {
@@ -211,11 +257,6 @@ pub fn busiest(app: &App) -> Option<&Queue> {
         .and_then(|v| v.cursor.as_ref())
         .filter(|_| app.focus == crate::app::state::PaneId::Stages)
         .and_then(|row| queue_of(snapshot, row));
-    let culprits = report
-        .findings
-        .iter()
-        .filter(|f| f.severity > Severity::Info)
-        .filter_map(|f| queue_of(snapshot, f.culprit.as_ref()?));
     // Of the whole window, so that the picture does not change its subject each second.
     let sum = |minutes: Option<&Vec<u32>>| -> u64 {
         minutes.into_iter().flatten().map(|n| u64::from(*n)).sum()
@@ -225,7 +266,7 @@ pub fn busiest(app: &App) -> Option<&Queue> {
         None => 0,
     };
     cursor
-        .or_else(|| culprits.into_iter().next())
+        .or_else(|| accused(snapshot, report).next())
         .or_else(|| snapshot.queues.iter().rev().max_by_key(pace))
 }
 

@@ -275,19 +275,24 @@ pub fn vacuum(snapshot: &Snapshot) -> Vec<Vec<Span<'static>>> {
     let m = &snapshot.maintenance;
     let mut groups = Vec::new();
     groups.push(match &m.xmin_holder {
-        Some(h) => vec![
-            dim("xmin held "),
-            ink(
-                fmt::age(h.held_s),
-                if h.held_s.is_some_and(|s| s >= 300.0) {
-                    Ink::Warn
-                } else {
-                    Ink::Text
-                },
-            ),
-            dim(" by "),
-            text(if h.name.is_empty() { &h.kind } else { &h.name }),
-        ],
+        Some(h) => {
+            let held = h.held_s.map(|s| {
+                let long = s >= 300.0;
+                ink(
+                    format!("{} ", fmt::duration(s)),
+                    if long { Ink::Warn } else { Ink::Text },
+                )
+            });
+            [
+                Some(dim("xmin held ")),
+                held,
+                Some(dim("by ")),
+                Some(text(h.who())),
+            ]
+            .into_iter()
+            .flatten()
+            .collect()
+        }
         None => vec![dim("xmin held by nobody")],
     });
     if let Some(t) = m.tables.iter().max_by_key(|t| t.dead) {

@@ -25,7 +25,7 @@ pub static PANE: PaneDef = PaneDef {
     help: &[
         "$/h        the last ten minutes, per hour; usual: the rest of the window (needs 50 records)",
         "lost       spent on attempts that failed or were superseded",
-        "tries      attempts per task over the window",
+        "tries      attempts per task over ten minutes, of a tenant of whose attempts two of five fail; else n/a",
         "unpriced   tokens without a price: not $0, only not known",
         "Spend that arrives late or from an attempt that lost its lease counts: it is money all the same.",
     ],
@@ -33,27 +33,29 @@ pub static PANE: PaneDef = PaneDef {
 };
 
 macro_rules! spenders {
-    ($name:ident, $heading:literal) => {
-        static $name: [Column; 9] = [
+    ($name:ident, $count:literal, $heading:literal $(, $tries:expr)?) => {
+        static $name: [Column; $count] = [
             Column::words($heading, 12, 28, 0),
             Column::figures("$/h", 8, 1),
             Column::figures("usual", 7, 1),
             Column::figures("spent", 8, 2),
             Column::figures("lost", 7, 2),
-            Column::figures("tries", 5, 3),
+            $($tries,)?
             Column::figures("unpriced", 8, 4),
             Column::figures("tokens in", 9, 5),
             Column::figures("out", 7, 5),
         ];
     };
 }
-spenders!(TENANTS, "tenant");
-spenders!(AGENTS, "agent");
-spenders!(APPLICATIONS, "application");
-spenders!(MODELS, "model");
+// Attempts are counted by tenant, not by the others.
+spenders!(TENANTS, 9, "tenant", Column::figures("tries", 5, 3));
+spenders!(AGENTS, 8, "agent");
+spenders!(APPLICATIONS, 8, "application");
+spenders!(MODELS, 8, "model");
 
-static TASKS: [Column; 5] = [
+static TASKS: [Column; 6] = [
     Column::words("dearest tasks", 14, 28, 0),
+    Column::words("queue", 8, 14, 2),
     Column::words("kind", 10, 24, 2),
     Column::figures("spent", 8, 1),
     Column::figures("attempts", 8, 1),
@@ -110,33 +112,35 @@ fn spender(report: &Report, by: &str, s: &Spender) -> Row {
     };
     let grave = severity(report, &id);
     let wasteful = s.usd.0 > 0 && s.usd_failed_attempts.0 * 2 > s.usd.0;
-    Row::new(
-        id,
-        vec![
-            Cell::word(&s.name),
-            money(s.usd_per_hour).ink_if(grave.is_some(), Ink::Strong),
-            match s.usual_usd_per_hour {
-                Some(usd) => money(usd),
-                None => Cell::nothing("n/a"),
-            },
-            money(s.usd),
-            money(s.usd_failed_attempts).ink_if(wasteful, Ink::Warn),
-            match s.tries_per_task {
-                Some(n) => Cell::figure(format!("{n:.1}"), n).ink_if(n >= 3.0, Ink::Warn),
-                None => Cell::nothing("n/a"),
-            },
-            tokens(s.unpriced_tokens),
-            tokens(s.input_tokens),
-            tokens(s.output_tokens),
-        ],
-    )
-    .severity(grave)
-    .find("by", Some(by))
-    .calm(grave.is_none())
+    let mut cells = vec![
+        Cell::word(&s.name),
+        money(s.usd_per_hour).ink_if(grave.is_some(), Ink::Strong),
+        match s.usual_usd_per_hour {
+            Some(usd) => money(usd),
+            None => Cell::nothing("n/a"),
+        },
+        money(s.usd),
+        money(s.usd_failed_attempts).ink_if(wasteful, Ink::Warn),
+    ];
+    if by == "tenant" {
+        cells.push(match s.tries_per_task {
+            Some(n) => Cell::figure(format!("{n:.1}"), n).ink_if(n >= 3.0, Ink::Warn),
+            None => Cell::nothing("n/a"),
+        });
+    }
+    cells.extend([
+        tokens(s.unpriced_tokens),
+        tokens(s.input_tokens),
+        tokens(s.output_tokens),
+    ]);
+    Row::new(id, cells)
+        .severity(grave)
+        .find("by", Some(by))
+        .calm(grave.is_none())
 }
 
 fn top_task(snapshot: &Snapshot, report: &Report, t: &TopTask) -> Row {
-    // A listed task brings its queue along; a finished one is found by its id alone.
+    // A listed task brings its queue along; one that is gone is found by its id alone.
     let listed = snapshot
         .tasks
         .rows
@@ -146,7 +150,7 @@ fn top_task(snapshot: &Snapshot, report: &Report, t: &TopTask) -> Row {
         || TaskKey {
             system: t.system.clone(),
             schema: t.schema.clone(),
-            queue: String::new(),
+            queue: t.queue.clone().unwrap_or_default(),
             id: t.task.clone(),
         },
         |r| r.key.clone(),
@@ -156,6 +160,7 @@ fn top_task(snapshot: &Snapshot, report: &Report, t: &TopTask) -> Row {
         id,
         vec![
             Cell::word(&t.task),
+            Cell::maybe(t.queue.as_deref()),
             Cell::maybe(t.kind.as_deref()),
             money(t.usd),
             Cell::figure(t.attempts.to_string(), f64::from(t.attempts))

@@ -1,7 +1,7 @@
 //! The leases pane: running tasks whose lease has expired, and the workers with what they hold.
 
 use super::PaneDef;
-use super::common::{graver, natural, session_row, severity};
+use super::common::{NO_END, graver, natural, no_end, session_row, severity};
 use crate::app::row::RowId;
 use crate::app::state::{App, PaneId};
 use crate::findings::{Report, Severity};
@@ -127,6 +127,7 @@ fn worker(snapshot: &Snapshot, report: &Report, w: &Worker) -> Row {
     let expiry = match w.next_expiry_s {
         Some(s) if s < 0.0 => Cell::figure(format!("over {}", fmt::duration(-s)), -s).ink(Ink::Bad),
         Some(s) => Cell::figure(fmt::duration(s), -s),
+        None if no_end(w.next_expiry) => Cell::word(NO_END),
         None => Cell::nothing("-"),
     };
     Row::new(

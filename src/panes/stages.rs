@@ -1,7 +1,7 @@
 //! The stages pane: every queue's depth, pace, limit and time per stage, then its kinds.
 
 use super::PaneDef;
-use super::common::{Drain, busiest, drain, queue_row, severity, stage};
+use super::common::{Drain, about_queue, accused, busiest, drain, queue_row, severity, stage};
 use crate::app::row::RowId;
 use crate::app::state::{App, PaneId};
 use crate::findings::{Report, Severity};
@@ -79,16 +79,28 @@ fn table(app: &App) -> Table {
         return Table::default();
     };
     let mut queues: Vec<&Queue> = snapshot.queues.iter().collect();
-    let grave = |q: &Queue| severity(report, &queue_row(q));
-    // Nothing but trouble moves a queue: rows that follow their figures jump each second.
-    queues.sort_by_key(|q| std::cmp::Reverse(grave(q)));
+    let first = accused(snapshot, report).next().map(queue_row);
+    // Nothing but trouble and a backlog of another size moves a queue: rows that follow their figures jump each second.
+    queues.sort_by_cached_key(|q| {
+        let size = (q.n(State::Ready) / 100)
+            .checked_ilog10()
+            .map_or(0, |n| n + 1);
+        let is_first = first.as_ref() == Some(&queue_row(q));
+        std::cmp::Reverse((is_first, grave(report, q), size))
+    });
     let rows = queues.iter().map(|q| queue(snapshot, report, q)).collect();
     let mut kinds = Vec::new();
     for q in &queues {
         kinds.push(whole(snapshot, q));
         let last = q.kinds.len().saturating_sub(1);
         let each = q.kinds.iter().enumerate();
-        kinds.extend(each.map(|(n, k)| kind(snapshot, report, q, k, n == last)));
+        let more = q.more_kinds > 0;
+        kinds.extend(each.map(|(n, k)| kind(snapshot, report, q, k, n == last && !more)));
+        if more {
+            let left = fmt::plural(u64::from(q.more_kinds), "more kind", "more kinds");
+            let cell = Cell::word(format!("└ {left}")).ink(Ink::Dim);
+            kinds.push(Row::new(queue_row(q), vec![cell]).still());
+        }
     }
     Table {
         sections: vec![
@@ -98,6 +110,10 @@ fn table(app: &App) -> Table {
             Section::new("", &KINDS, kinds),
         ],
     }
+}
+
+fn grave(report: &Report, q: &Queue) -> Option<Severity> {
+    about_queue(report, q).first().map(|f| f.severity)
 }
 
 fn counted(count: Option<Count>) -> Cell {
@@ -110,7 +126,7 @@ fn counted(count: Option<Count>) -> Cell {
 
 fn queue(snapshot: &Snapshot, report: &Report, q: &Queue) -> Row {
     let id = queue_row(q);
-    let grave = severity(report, &id);
+    let grave = grave(report, q);
     let rate = |r: Option<f64>| match r {
         Some(n) => Cell::figure(fmt::rate(r), n).ink_if(n < 0.05, Ink::Dim),
         None => Cell::nothing("n/a"),
@@ -186,17 +202,10 @@ fn forecast(q: &Queue) -> Cell {
 
 /// What the gravest finding about a queue is called, or what its own figures say.
 fn why(report: &Report, q: &Queue) -> Cell {
-    let id = queue_row(q);
-    let mut about: Vec<_> = report
-        .findings
-        .iter()
-        .filter(|f| f.culprit.as_ref() == Some(&id))
-        .collect();
-    about.sort_by_key(|f| std::cmp::Reverse(f.severity));
     if q.paused {
         return Cell::word("paused").ink(Ink::Warn);
     }
-    if let Some(f) = about.first() {
+    if let Some(f) = about_queue(report, q).first() {
         return Cell::word(&f.rule).ink(Ink::severity(f.severity));
     }
     let full = q.limit.is_some_and(|l| q.n(State::Running) >= u64::from(l));

@@ -1,7 +1,7 @@
 //! Everything about a task: what its row says, its attempts, errors, payload, and what its session waits for.
 
 use super::chains::Chains;
-use super::common::{session, session_name};
+use super::common::{NO_END, no_end, session, session_name};
 use super::session::{field, heading, plain};
 use crate::app::row::RowId;
 use crate::app::state::{App, Detail};
@@ -131,7 +131,9 @@ fn facts(snapshot: &Snapshot, t: &Task, more: Vec<Line<'static>>) -> Vec<Line<'s
         .map_or(String::new(), |t| format!("   lease token {t}"));
     lines.push(plain("attempt", format!("{tries}{token}")));
     lines.push(plain("worker", t.worker.as_deref().unwrap_or("-")));
-    if let Some(left) = t.lease_until.zip(now).and_then(|(u, n)| u.since(n)) {
+    if no_end(t.lease_until) {
+        lines.push(field("lease", vec![ink(NO_END, Ink::Warn)]));
+    } else if let Some(left) = t.lease_until.zip(now).and_then(|(u, n)| u.since(n)) {
         lines.push(if left < 0.0 {
             field(
                 "lease",

@@ -1,11 +1,12 @@
 //! The tasks pane: totals by state, the median response time, and the tasks most in need of attention.
 
 use super::PaneDef;
-use super::common::{graver, live, session, session_name, severity, total};
+use super::common::{NO_END, graver, live, no_end, session, session_name, severity, total};
 use crate::app::row::RowId;
 use crate::app::state::{App, PaneId};
 use crate::findings::{Report, Severity};
 use crate::probe::leases::Seen;
+use crate::probe::queues::Queue;
 use crate::probe::stages::StageName;
 use crate::probe::tasks::Task;
 use crate::probe::{ServerTime, Snapshot, State};
@@ -34,23 +35,30 @@ pub static PANE: PaneDef = PaneDef {
     detail: super::task::detail,
 };
 
-static COLUMNS: [Column; 15] = [
-    Column::words("id", 7, 22, 0),
-    Column::words("kind", 14, 24, 1),
-    Column::words("state", 10, 12, 1),
-    Column::figures("age", 6, 6),
-    Column::figures("in state", 8, 1),
-    Column::words("worker", 9, 18, 4),
-    Column::figures("try", 5, 2),
-    Column::words("lease", 9, 9, 4),
-    Column::words("session", 12, 14, 3),
-    Column::words("tenant", 8, 14, 5),
-    Column::words("agent", 8, 14, 8),
-    Column::words("queue", 8, 14, 7),
-    Column::figures("prio", 4, 9),
-    Column::figures("$", 6, 3),
-    Column::words("last error", 24, 80, 5),
-];
+static COLUMNS: [Column; 15] = columns(7);
+
+/// Ids of two systems may be alike: there the queue is worth more than the money of a task.
+static OF_MANY_SYSTEMS: [Column; 15] = columns(2);
+
+const fn columns(queue: u8) -> [Column; 15] {
+    [
+        Column::words("id", 7, 22, 0),
+        Column::words("kind", 14, 24, 1),
+        Column::words("state", 10, 12, 1),
+        Column::figures("age", 6, 6),
+        Column::figures("in state", 8, 1),
+        Column::words("worker", 9, 18, 4),
+        Column::figures("try", 5, 2),
+        Column::words("lease", 9, 9, 4),
+        Column::words("session", 12, 14, 3),
+        Column::words("tenant", 8, 14, 5),
+        Column::words("agent", 8, 14, 8),
+        Column::words("queue", 8, 14, queue),
+        Column::figures("prio", 4, 9),
+        Column::figures("$", 6, 3),
+        Column::words("last error", 24, 80, 5),
+    ]
+}
 
 fn table(app: &App) -> Table {
     let Some((snapshot, report)) = app.shown() else {
@@ -62,7 +70,19 @@ fn table(app: &App) -> Table {
         .iter()
         .map(|t| row(app, snapshot, report, t))
         .collect();
-    let section = Section::new("", &COLUMNS, rows).sortable();
+    let mut systems: Vec<_> = snapshot
+        .queues
+        .iter()
+        .map(|q| (&q.system, &q.schema))
+        .collect();
+    systems.sort_unstable();
+    systems.dedup();
+    let columns = if systems.len() > 1 {
+        &OF_MANY_SYSTEMS
+    } else {
+        &COLUMNS
+    };
+    let section = Section::new("", columns, rows).sortable();
     let none = snapshot.no_queue().or(snapshot.unread("tasks"));
     let of_failures = matches!(app.view(PaneId::Tasks).of, Some(RowId::Failures { .. }));
     let none = none.unwrap_or(match of_failures {
@@ -73,6 +93,22 @@ fn table(app: &App) -> Table {
     });
     Table {
         sections: vec![section.or(none)],
+    }
+}
+
+/// The queue of a task, with its system before it where another system has a queue of that name.
+fn queue_label(snapshot: &Snapshot, task: &Task) -> String {
+    let key = &task.key;
+    let alike =
+        |q: &Queue| q.queue == key.queue && (&q.system, &q.schema) != (&key.system, &key.schema);
+    let same_system = |q: &Queue| q.system == key.system;
+    let mut others = snapshot.queues.iter().filter(|q| alike(q)).peekable();
+    if others.peek().is_none() {
+        key.queue.clone()
+    } else if others.any(same_system) {
+        format!("{}.{}", key.schema, key.queue)
+    } else {
+        format!("{} {}", key.system, key.queue)
     }
 }
 
@@ -112,7 +148,7 @@ fn row(app: &App, snapshot: &Snapshot, report: &Report, task: &Task) -> Row {
             owner(snapshot, task),
             Cell::maybe(task.tenant.as_deref()),
             Cell::maybe(task.agent.as_deref()),
-            Cell::word(&task.key.queue),
+            Cell::word(queue_label(snapshot, task)),
             match task.priority {
                 Some(p) => Cell::figure(format!("{p}"), p),
                 None => Cell::nothing("-"),
@@ -160,7 +196,10 @@ fn lease(task: &Task, now: Option<ServerTime>) -> Cell {
                 Cell::figure(format!("over {}", fmt::duration(-s)), -s).ink(Ink::Bad)
             }
             Some(s) => Cell::figure(fmt::duration(s), -s),
-            None => Cell::word("for ever"),
+            None if no_end(task.lease_until) => {
+                Cell::figure(NO_END, f64::NEG_INFINITY).ink(Ink::Warn)
+            }
+            None => Cell::figure("over", f64::INFINITY).ink(Ink::Bad),
         },
         _ if task.stuck.is_some() => Cell::word("stuck").ink(Ink::Bad),
         _ => Cell::nothing("n/a"),

@@ -1,7 +1,7 @@
 //! Everything about a worker, or about one who spends.
 
 use super::chains::Chains;
-use super::common::{session, session_name};
+use super::common::{NO_END, no_end, session, session_name};
 use super::session::{field, heading, plain};
 use crate::app::row::RowId;
 use crate::app::state::App;
@@ -71,6 +71,7 @@ pub fn worker(app: &App, row: &RowId) -> Option<Vec<Line<'static>>> {
             vec![ink(format!("{} overdue", fmt::duration(-s)), Ink::Bad)],
         ),
         Some(s) => plain("next expiry", format!("in {}", fmt::duration(s))),
+        None if no_end(w.next_expiry) => plain("next expiry", NO_END),
         None => plain("next expiry", "-"),
     });
     if let Some(s) = w.absent_s {
@@ -188,8 +189,13 @@ pub fn spender(app: &App, row: &RowId) -> Option<Vec<Line<'static>>> {
         ),
         plain(
             "tries",
-            s.tries_per_task
-                .map_or("n/a".into(), |n| format!("{n:.1} attempts a task")),
+            s.tries_per_task.filter(|_| by == "tenant").map_or_else(
+                || match by.as_str() {
+                    "tenant" => "n/a: counted while two of five attempts fail".into(),
+                    _ => format!("n/a: attempts are not counted by {by}"),
+                },
+                |n| format!("{n:.1} attempts a task, last 10m"),
+            ),
         ),
         plain(
             "tokens",

@@ -70,7 +70,8 @@ pub struct Spender {
     /// Burn rate of the moment: the last `cost_still` seconds, per hour; `None` until so much is known.
     #[serde(default)]
     pub usd_per_hour_now: Option<Usd>,
-    /// Attempts per task over the window.
+    /// Attempts per task over the last ten minutes. Counted for tenants of whose attempts two of five fail; `None` for
+    /// others, and for agents, applications and models, by which attempts are not counted.
     pub tries_per_task: Option<f64>,
 }
 
@@ -81,6 +82,9 @@ pub struct TopTask {
     pub system: String,
     /// Schema.
     pub schema: String,
+    /// Queue, where the task is still there.
+    #[serde(default)]
+    pub queue: Option<String>,
     /// Task id, as text.
     pub task: String,
     /// Kind.

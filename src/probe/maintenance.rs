@@ -106,6 +106,20 @@ pub struct XminHolder {
     pub age_xids: i64,
 }
 
+impl XminHolder {
+    /// A session by its name, or by its pid where it has none; anything else with what it is. Not cleaned.
+    pub fn who(&self) -> String {
+        let session = self.kind == "session";
+        match (self.name.trim(), self.pid) {
+            ("", Some(pid)) if session => format!("pid {pid}"),
+            ("", Some(pid)) => format!("{} (pid {pid})", self.kind),
+            ("", None) => format!("a {}", self.kind),
+            (name, _) if session => name.into(),
+            (name, _) => format!("{} {name}", self.kind),
+        }
+    }
+}
+
 /// One table of a queue, from the statistics views.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Table {
@@ -254,6 +268,24 @@ mod tests {
         assert!(claims.rate().expect("a rate") > 900.0);
         claims.add(5, 5);
         assert_eq!(claims.rate(), None, "statistics were reset");
+    }
+
+    #[test]
+    fn whoever_holds_xmin_has_a_name_or_a_pid() {
+        let who = |kind: &str, name: &str, pid| {
+            let holder = XminHolder {
+                kind: kind.into(),
+                name: name.into(),
+                pid,
+                ..XminHolder::default()
+            };
+            holder.who()
+        };
+        assert_eq!(who("session", "report-3", Some(7)), "report-3");
+        assert_eq!(who("session", " ", Some(7)), "pid 7");
+        assert_eq!(who("standby", "", Some(7)), "standby (pid 7)");
+        assert_eq!(who("session", "", None), "a session");
+        assert_eq!(who("replication slot", "old", None), "replication slot old");
     }
 
     #[test]

@@ -50,6 +50,9 @@ pub struct Queue {
     pub over_usual_of: u32,
     /// Depth by kind, largest first, at most 20.
     pub kinds: Vec<Kind>,
+    /// Kinds beyond those.
+    #[serde(default)]
+    pub more_kinds: u32,
     /// A paused queue is not stalled.
     pub paused: bool,
     /// What is not known here, and why.
@@ -70,6 +73,9 @@ pub struct Totals {
     #[serde(default)]
     pub asks_to_stop: bool,
 }
+
+/// Kinds of a queue that are kept apart at most.
+pub const KINDS: usize = 20;
 
 /// Depth of one kind of task within a queue.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -8,7 +8,7 @@ use super::flow::{Attempts, Flow, History, failing, history::When};
 use super::leases::skew::Skew;
 use super::leases::{self, Poison, Worker, poison};
 use super::queues::depth::{Depth, One, later};
-use super::queues::{Kind, Queue, Violation, invariants};
+use super::queues::{KINDS, Kind, Queue, Violation, invariants};
 use super::stages::Stage;
 use super::tasks::{Task, list};
 use super::{Bound, Count, ServerTime, State};
@@ -285,6 +285,9 @@ impl Watched {
             .iter()
             .filter(|l| l.state == State::Ready)
             .count();
+        let mut kinds = self.kinds(&name, &one, now);
+        let more_kinds = kinds.len().saturating_sub(KINDS) as u32;
+        kinds.truncate(KINDS);
         let ignored = instance.profile.retryable_is_ignored;
         Queue {
             system: instance.system.clone(),
@@ -304,7 +307,8 @@ impl Watched {
             arrival_history_s: arrivals_from.map_or(0.0, |t| (now.epoch() - t).max(0.0)),
             over_usual: (running.of > 0).then_some(running.over as u32),
             over_usual_of: running.of as u32,
-            kinds: self.kinds(&name, &one, now),
+            kinds,
+            more_kinds,
             paused: one.paused,
             notes,
             queue: name,
@@ -324,7 +328,7 @@ impl Watched {
         sum
     }
 
-    /// Kinds of a queue: largest first, at most 20.
+    /// Kinds of a queue, largest first.
     fn kinds(&self, queue: &str, one: &One, now: ServerTime) -> Vec<Kind> {
         let age = |t: Option<ServerTime>| t.and_then(|t| now.since(t)).map(|s| s.max(0.0));
         let mut names: BTreeSet<&String> = one.kinds.keys().collect();
@@ -350,7 +354,6 @@ impl Watched {
         let named = names.into_iter().filter(|n| !n.is_empty());
         let mut kinds: Vec<Kind> = named.map(row).collect();
         kinds.sort_by_key(|k| std::cmp::Reverse(k.ready + k.running));
-        kinds.truncate(20);
         kinds
     }
 

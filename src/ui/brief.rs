@@ -73,7 +73,10 @@ fn connections(app: &App) -> Vec<Vec<Span<'static>>> {
         ]);
     }
     if let Some(h) = &snapshot.maintenance.xmin_holder {
-        groups.push(vec![dim("xmin "), text(fmt::age(h.held_s))]);
+        let held = h
+            .held_s
+            .map_or_else(|| format!("held by {}", h.who()), fmt::duration);
+        groups.push(vec![dim("xmin "), text(held)]);
     }
     groups
 }

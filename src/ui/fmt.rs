@@ -3,10 +3,13 @@
 use crate::probe::{Bound, Count, ServerTime, Usd};
 pub use crate::text::thousands as number;
 
+/// Longer than anything that happened: what a broken or an infinite time yields. Fits into a sentence.
+const AGES: &str = ">1000y";
+
 /// A length of time in at most six characters: `0.4s`, `19s`, `8m12s`, `41m`, `2h10m`, `30h`, `9d`, `3y`.
 pub fn duration(seconds: f64) -> String {
     if !seconds.is_finite() {
-        return if seconds > 0.0 { "ever" } else { "n/a" }.into();
+        return if seconds > 0.0 { AGES } else { "n/a" }.into();
     }
     if seconds < 0.0 {
         // A clock that is 0.04 s behind is not behind.
@@ -29,7 +32,7 @@ pub fn duration(seconds: f64) -> String {
         86_400..172_800 => format!("{}h", s / 3_600),
         172_800..63_072_000 => format!("{}d", s / 86_400),
         63_072_000..31_536_000_000 => format!("{}y", s / 31_536_000),
-        _ => "ever".into(),
+        _ => AGES.into(),
     }
 }
 
@@ -212,7 +215,8 @@ mod tests {
             (-1.0, "-1.0s"),
             (-240.0, "-4m00s"),
             (-0.01, "0.0s"),
-            (f64::INFINITY, "ever"),
+            (f64::INFINITY, ">1000y"),
+            (1e12, ">1000y"),
         ] {
             assert_eq!(duration(s), text);
         }

@@ -131,26 +131,34 @@ fn stacked(app: &App, body: Rect) -> Vec<(Block, Rect)> {
     use PaneId as P;
     let main = main_pane(app, false);
     let mut left = body.height.saturating_sub(5);
-    let mut take = |height: u16| {
-        let fits = left > height;
+    // All findings, a heading and the columns' names come before pictures of anything else.
+    let keep = match app.shown() {
+        Some((_, report)) if main == P::Findings => {
+            (report.findings.len().min(100) as u16).saturating_sub(3)
+        }
+        _ => 0,
+    };
+    let mut take = |height: u16, keep: u16| {
+        let fits = left > height.saturating_add(keep);
         if fits {
             left -= height + 1;
         }
         fits
     };
-    let brief = take(2);
+    let brief = take(2, 0);
     let stages_want = block::lines(app, P::Stages, Shape::Inline) as u16;
     let mut stages = 0;
     if main != P::Stages {
         let least = stages_want.min(3);
-        if take(least) {
+        if take(least, 0) {
             stages = least;
         }
     }
-    let flow = take(4);
+    let flow = take(4, keep);
     // The stages may grow to all their rows, then whole blocks follow, as long as the focused pane keeps its share.
     if stages > 0 {
-        let more = (stages_want - stages).min(left / 2 + left % 2).min(9);
+        let spare = left.saturating_sub(keep);
+        let more = (stages_want - stages).min(spare / 2 + spare % 2).min(9);
         stages += more;
         left -= more;
     }
@@ -158,7 +166,7 @@ fn stacked(app: &App, body: Rect) -> Vec<(Block, Rect)> {
     let mut blocks: Vec<(PaneId, u16)> = Vec::new();
     for pane in [P::Waits, P::Connections, P::Cost, P::Leases] {
         let height = (block::lines(app, pane, Shape::Headed) as u16).clamp(3, 7);
-        if pane != main && left >= height + 1 + 5 {
+        if pane != main && left >= height + 1 + 5 + keep {
             left -= height + 1;
             blocks.push((pane, height));
         }

@@ -176,10 +176,10 @@ fn connections(s: &Snapshot, out: &mut String) -> std::fmt::Result {
     if let Some(h) = &s.maintenance.xmin_holder {
         writeln!(
             out,
-            "  xmin held by {} {} for {}",
-            clean(&h.kind),
-            clean(&h.name),
-            fmt::age(h.held_s)
+            "  xmin held by {}{}",
+            clean(&h.who()),
+            h.held_s
+                .map_or(String::new(), |s| format!(" for {}", fmt::duration(s)))
         )?;
     }
     Ok(())

@@ -159,7 +159,7 @@ async fn workers_killed() {
     );
     let case = Case {
         rule: "leases-expired",
-        severity: Severity::Warning,
+        severity: Severity::Critical,
         trigger: format!("{expired} >= 1"),
         within_s: 25.0,
         says: &["expired", "gone)"],
@@ -237,7 +237,6 @@ async fn retry_storm() {
     watch.stop().await;
 }
 
-#[ignore = "late bills can bring the runaway back within the minute: run by hand"]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cost_runaway() {
     let _turn = STAGE.acquire().await.expect("a turn");
@@ -279,14 +278,10 @@ async fn cost_runaway() {
             15.0,
         )
         .await;
-    // Bills come up to 40 s late, and each is money: it is over when none can come any more.
-    let last = "SELECT extract(epoch FROM clock_timestamp())";
-    let last = watch.value(last).await.expect("a time");
-    let late = format!("extract(epoch FROM clock_timestamp()) > {last} + 42");
-    watch.when("all bills", &late, 45.0).await;
+    // Bills come up to 40 s late, and each is money; what comes after the end does not undo it.
     let moment = alarm("reported_at > now() - interval '40 s'");
-    let over = format!("NOT {moment} now * 90 >= greatest(10, 5 * usual))");
-    goes(&watch, &case, &over, 75.0).await;
+    let over = format!("NOT {moment} now * 120 >= greatest(10, 5 * usual))");
+    goes(&watch, &case, &over, 85.0).await;
     watch.stop().await;
 }
 

@@ -5,14 +5,28 @@ use crate::findings::Severity;
 use crate::findings::rule::{Ctx, Place, Rule, Trigger};
 use crate::findings::words::{money, name, percent};
 use crate::probe::cost::Spender;
+use std::collections::BTreeMap;
 
 /// Share lost to failed attempts from which on it is worth saying.
 const LOST: f64 = 0.1;
 /// The same money seen from two sides: the side with this share of the other's excess tells it.
 const SAME_MONEY: f64 = 0.8;
+/// What was spent counts as recent for so long, in seconds: as the cost probe has it.
+const RECENT: f64 = 600.0;
 
 /// See the module.
-pub struct CostRunaway;
+#[derive(Default)]
+pub struct CostRunaway(BTreeMap<String, Pause>);
+
+/// A spender whose last ten minutes are dear, but who spends little now.
+struct Pause {
+    /// When that began, by the server's clock, in seconds.
+    from: f64,
+    /// When it was last so.
+    to: f64,
+    /// The least that the last ten minutes have come to since, in dollars an hour.
+    left: f64,
+}
 
 impl Rule for CostRunaway {
     fn name(&self) -> &'static str {
@@ -21,7 +35,7 @@ impl Rule for CostRunaway {
 
     fn doc(&self) -> (&'static str, &'static str) {
         (
-            "The burn rate of the last ten minutes is many times that of the hour before, and has not fallen since.",
+            "The burn rate of the last ten minutes is many times that of the hour before, and has not fallen since. Late bills do not bring it back: it must rise by as much again.",
             "See its tasks (t): retries of the same task, a loop, or a dearer model; cancel what should not run (X).",
         )
     }
@@ -36,10 +50,13 @@ impl Rule for CostRunaway {
         let Some(cost) = &ctx.snapshot.cost else {
             return Vec::new();
         };
-        let over = |list: &'_ [Spender]| -> Vec<Spender> {
-            list.iter().filter(|s| runs_away(ctx, s)).cloned().collect()
+        self.0.retain(|_, pause| ctx.now - pause.to <= RECENT);
+        let mut over = |by: &str, list: &'_ [Spender]| -> Vec<Spender> {
+            let runs_away = |s: &&Spender| self.runs_away(ctx, by, s);
+            list.iter().filter(runs_away).cloned().collect()
         };
-        let (tenants, agents) = (over(&cost.by_tenant), over(&cost.by_agent));
+        let tenants = over("tenant", &cost.by_tenant);
+        let agents = over("agent", &cost.by_agent);
         let excess = |list: &[Spender]| list.iter().map(excess).sum::<f64>();
         let (by_tenant, by_agent) = (excess(&tenants), excess(&agents));
         let same = by_tenant >= SAME_MONEY * by_agent && by_agent >= SAME_MONEY * by_tenant;
@@ -52,16 +69,50 @@ impl Rule for CostRunaway {
             .chain(agents.map(|s| trigger("agent", s)))
             .collect()
     }
+
+    fn forget(&mut self) {
+        self.0.clear();
+    }
 }
 
-fn runs_away(ctx: &Ctx, s: &Spender) -> bool {
-    let now = s.usd_per_hour.dollars();
-    s.usual_usd_per_hour.is_some_and(|usual| {
-        let alarm = (ctx.limits().cost_factor * usual.dollars()).max(ctx.limits().cost_floor);
-        // What ten minutes add up to stays that for ten minutes; it is over when the spending is.
-        let still = s.usd_per_hour_now.is_none_or(|n| n.dollars() >= alarm);
-        now >= alarm && still
-    })
+impl CostRunaway {
+    /// What ten minutes add up to stays that for ten minutes: it is over when the spending is. From then on what they
+    /// still hold of it does not count, or each late bill and each ordinary task would bring it back.
+    fn runs_away(&mut self, ctx: &Ctx, by: &str, s: &Spender) -> bool {
+        let key = key(by, s);
+        let now = s.usd_per_hour.dollars();
+        let Some(usual) = s.usual_usd_per_hour.map(|u| u.dollars()) else {
+            return false;
+        };
+        let alarm = (ctx.limits().cost_factor * usual).max(ctx.limits().cost_floor);
+        if now < alarm {
+            self.0.remove(&key);
+            return false;
+        }
+        if s.usd_per_hour_now.is_some_and(|n| n.dollars() < alarm) {
+            let pause = self.0.entry(key).or_insert(Pause {
+                from: ctx.now,
+                to: ctx.now,
+                left: now,
+            });
+            (pause.to, pause.left) = (ctx.now, now);
+            return false;
+        }
+        let Some(pause) = self.0.get_mut(&key) else {
+            return true;
+        };
+        pause.left = pause.left.min(now);
+        let short = pause.to - pause.from < ctx.limits().clear_after;
+        let again = now - pause.left >= alarm - usual;
+        if short || again {
+            self.0.remove(&key);
+        }
+        short || again
+    }
+}
+
+fn key(by: &str, s: &Spender) -> String {
+    format!("{by}/{}", s.name)
 }
 
 fn excess(s: &Spender) -> f64 {
@@ -78,7 +129,7 @@ fn trigger(by: &str, s: &Spender) -> Trigger {
     let usual = money(s.usual_usd_per_hour.unwrap_or_default());
     let rate = money(s.usd_per_hour);
     Trigger::new(
-        format!("{by}/{}", s.name),
+        key(by, s),
         Severity::Warning,
         format!("{by} {} burns {rate}/h, usual {usual}{lost}", name(&s.name)),
     )
@@ -92,7 +143,9 @@ fn trigger(by: &str, s: &Spender) -> Trigger {
 
 #[cfg(test)]
 mod tests {
-    use super::Spender;
+    use super::{CostRunaway, Spender};
+    use crate::config::Config;
+    use crate::findings::rule::{Ctx, Rule};
     use crate::findings::tests::*;
     use crate::probe::cost::Cost;
     use crate::probe::{Snapshot, Usd};
@@ -141,6 +194,53 @@ mod tests {
         };
         says(RULE, &burns(10_000_000));
         silent(RULE, &burns(9_990_000));
+    }
+
+    /// Tenant acme at so many dollars an hour over ten minutes, and at the moment; usual are 2.
+    fn burns(t: f64, recent: f64, moment: f64) -> Snapshot {
+        let usd = |d: f64| Usd((d * 1e6) as i64);
+        let spender = Spender {
+            usd_per_hour_now: Some(usd(moment)),
+            ..spender("acme", recent, Some(2.0))
+        };
+        Snapshot {
+            taken_at: Some(at(t)),
+            ..cost(vec![spender], vec![])
+        }
+    }
+
+    fn runs_away(rule: &mut CostRunaway, s: &Snapshot) -> bool {
+        let config = Config::default();
+        let now = s.taken_at.map_or(0.0, |t| t.epoch());
+        !rule.check(&Ctx::new(s, &config, now, false)).is_empty()
+    }
+
+    #[test]
+    fn a_late_bill_does_not_bring_it_back_but_as_much_again_does() {
+        let mut rule = CostRunaway::default();
+        let mut look = |t, recent, moment| runs_away(&mut rule, &burns(t, recent, moment));
+        assert!(look(0.0, 20.0, 30.0));
+        // A breath is no end.
+        assert!(!look(2.0, 20.0, 9.0));
+        assert!(look(4.0, 20.0, 11.0));
+        // Less than the time in which a finding clears is a breath, more is the end.
+        assert!(!look(6.0, 20.0, 9.0));
+        assert!(!look(40.0, 19.0, 0.0));
+        assert!(!look(42.0, 20.0, 15.0), "a late bill");
+        assert!(!look(44.0, 14.0, 15.0), "what leaves the ten minutes");
+        assert!(!look(46.0, 21.9, 40.0));
+        assert!(look(48.0, 22.0, 40.0), "8 above the least");
+        assert!(look(50.0, 22.0, 40.0));
+    }
+
+    #[test]
+    fn after_ten_minutes_all_money_is_new() {
+        let mut rule = CostRunaway::default();
+        let mut look = |t, recent, moment| runs_away(&mut rule, &burns(t, recent, moment));
+        assert!(!look(0.0, 20.0, 0.0));
+        assert!(!look(60.0, 20.0, 0.0));
+        assert!(!look(660.0, 12.0, 12.0));
+        assert!(look(661.0, 12.0, 12.0));
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl Rule for Invariants {
             );
             let before = self.kept.get(&key).copied();
             let within = queue.n(State::Running) <= u64::from(limit);
-            let was_kept = ctx.once || before.is_some_and(|(l, kept)| l == limit && kept);
+            let was_kept = ctx.lasts || before.is_some_and(|(l, kept)| l == limit && kept);
             kept.insert(key, (limit, within || was_kept));
             let exact = queue
                 .count(State::Running)

@@ -4,9 +4,13 @@ use crate::app::row::RowId;
 use crate::findings::Severity;
 use crate::findings::rule::{Ctx, Place, Rule, Scope, Trigger};
 use crate::findings::words::{count, duration, name, plural};
+use crate::probe::State;
 use crate::probe::leases::{Lease, Seen};
 use crate::probe::tasks::TaskKey;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// From so many on it is critical when half of the running tasks, of a queue or of all, are nobody's any more.
+const MANY: u64 = 3;
 
 /// See the module.
 pub struct LeasesExpired;
@@ -92,7 +96,7 @@ fn check(ctx: &Ctx, leases: &[(&Lease, f64)]) -> Option<Trigger> {
     Some(
         Trigger::new(
             format!("{}/{}", oldest.system, oldest.schema),
-            Severity::Warning,
+            severity(ctx, oldest),
             if n == 1 {
                 format!("{verb} {age}{whose}")
             } else {
@@ -117,9 +121,41 @@ fn check(ctx: &Ctx, leases: &[(&Lease, f64)]) -> Option<Trigger> {
     )
 }
 
+/// Once one is overdue for too long, those that have just ended count too: the same incident does not become less grave
+/// as its leases end one after another.
+fn severity(ctx: &Ctx, one: &Lease) -> Severity {
+    let home = |system: &str, schema: &str| (system, schema) == (&one.system, &one.schema);
+    let mut all = (0, 0_u64);
+    for queue in &ctx.snapshot.queues {
+        if !home(&queue.system, &queue.schema) {
+            continue;
+        }
+        let leases = ctx.snapshot.leases.iter().filter(|l| {
+            home(&l.system, &l.schema) && l.queue == queue.queue && expired(l).is_some()
+        });
+        let Some(running) = queue.count(State::Running).map(|c| c.count) else {
+            return Severity::Warning;
+        };
+        let ended = leases.count() as u64;
+        all = (all.0 + ended, all.1.saturating_add(running));
+        if most(ended, running) {
+            return Severity::Critical;
+        }
+    }
+    if most(all.0, all.1) {
+        Severity::Critical
+    } else {
+        Severity::Warning
+    }
+}
+
+fn most(ended: u64, running: u64) -> bool {
+    ended >= MANY && ended.saturating_mul(2) >= running
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{RowId, Seen};
+    use super::{RowId, Seen, Severity, State};
     use crate::findings::tests::*;
     use crate::probe::Snapshot;
 
@@ -154,6 +190,26 @@ mod tests {
         let mut s = expired(60.0);
         s.leases[0].worker = None;
         assert_eq!(says(RULE, &s), "1 lease expired 1m ago");
+    }
+
+    #[test]
+    fn critical_where_half_of_what_runs_is_nobodys() {
+        let gravity = |ended: usize, running: u64, elsewhere: u64| {
+            let s = with(|s| {
+                count(&mut s.queues[0], State::Running, running);
+                let mut other = queue("crawler");
+                count(&mut other, State::Running, elsewhere);
+                s.queues.push(other);
+                s.leases = (0..ended)
+                    .map(|n| lease(&n.to_string(), "agent-1", if n == 0 { 60.0 } else { 1.0 }))
+                    .collect();
+            });
+            of(RULE, &s)[0].severity
+        };
+        assert_eq!(gravity(3, 6, 50), Severity::Critical);
+        assert_eq!(gravity(3, 7, 0), Severity::Warning);
+        assert_eq!(gravity(2, 2, 0), Severity::Warning);
+        assert_eq!(gravity(7, 20, 0), Severity::Warning);
     }
 
     #[test]

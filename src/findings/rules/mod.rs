@@ -45,7 +45,7 @@ pub fn all() -> Vec<Box<dyn Rule>> {
         Box::new(stalled::Stalled::default()),
         Box::new(throttled::Throttled),
         Box::new(inflow_stopped::InflowStopped),
-        Box::new(cost_runaway::CostRunaway),
+        Box::new(cost_runaway::CostRunaway::default()),
         Box::new(overdue_retryable::OverdueRetryable),
         Box::new(cancel_unheard::CancelUnheard),
         Box::new(invariants::Invariants::default()),

@@ -15,6 +15,8 @@ const MANY_DUE: u64 = 10;
 const LONG: f64 = 5.0;
 /// How far back the claims of a kind are looked at, in seconds.
 const KIND_LOOKBACK: f64 = 3600.0;
+/// What has ended is known for so long before the first look, at least, in seconds.
+const KNOWN_S: f64 = 60.0;
 
 /// What shows that a queue moves, where it does not record claims.
 #[derive(Clone, Copy)]
@@ -98,6 +100,10 @@ fn look(ctx: &Ctx, queue: &Queue, before: Option<&Look>) -> Look {
                 ..now
             }
         }
+        None if queue.finished_per_min.is_some() && !ends_work(queue) => Look {
+            still_since: ctx.now - KNOWN_S,
+            ..now
+        },
         _ => now,
     }
 }
@@ -131,8 +137,7 @@ fn whole(ctx: &Ctx, queue: &Queue, look: &Look) -> Option<Trigger> {
     let oldest = queue.oldest_ready_s?;
     let still = match queue.last_claim_s {
         Some(since) => since,
-        None if ctx.once && ends_work(queue) => 0.0,
-        None if ctx.once => f64::INFINITY,
+        None if ctx.lasts && !ends_work(queue) => f64::INFINITY,
         None => ctx.now - look.still_since,
     };
     let patience = patience(ctx, queue, None);
@@ -315,10 +320,15 @@ mod tests {
         let mut still = once(Some(0.0));
         still.queues[0].failed_attempts_per_min = None;
         says(RULE, &still);
-        assert_eq!(fires(|_, _| {}), Some(61));
+        // The minute before the first look is known where it is known what ended in it.
+        assert_eq!(fires(|_, _| {}), Some(1));
+        assert_eq!(fires(|_, q| q.finished_per_min = None), Some(61));
         assert_eq!(
-            fires(|s, q| if s == 30 {
-                count(q, State::Ready, 5000)
+            fires(|s, q| {
+                q.finished_per_min = None;
+                if s == 30 {
+                    count(q, State::Ready, 5000);
+                }
             }),
             Some(91)
         );

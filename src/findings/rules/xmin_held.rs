@@ -75,8 +75,8 @@ fn trigger(ctx: &Ctx, holder: &XminHolder, key: &str, table: &Table) -> Trigger 
         .held_s
         .map_or(String::new(), |s| format!(", {},", duration(s)));
     let who = match holder.kind.as_str() {
-        "session" => format!("{}'s snapshot", name(&holder.name)),
-        kind => format!("{} {}", name(kind), name(&holder.name)),
+        "session" => format!("{}'s snapshot", name(&holder.who())),
+        _ => name(&holder.who()),
     };
     let reads = rate(table.reads_per_claim.unwrap_or_default());
     let usual = rate(table.reads_per_claim_usual.unwrap_or_default());

@@ -215,7 +215,7 @@ pub fn with(change: impl FnOnce(&mut Snapshot)) -> Snapshot {
 
 /// What a single look says.
 pub fn once(snapshot: &Snapshot) -> Report {
-    Tracker::once(&Config::default(), snapshot)
+    Tracker::if_it_lasts(&Config::default(), snapshot)
 }
 
 /// The findings of one rule in a single look.

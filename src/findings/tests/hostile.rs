@@ -376,7 +376,7 @@ proptest! {
         let mut now = 1000.0;
         for _ in 0..6 {
             let mut snapshot = dice.snapshot();
-            check(&Tracker::once(&config(), &snapshot));
+            check(&Tracker::if_it_lasts(&config(), &snapshot));
             now += dice.pick(&[1.0, 1.0, 1.0, 0.0, -0.5, -500.0, 59.0, 5000.0]);
             if dice.0.random_bool(0.9) {
                 snapshot.taken_at = ServerTime::from_epoch(now);
@@ -415,7 +415,7 @@ proptest! {
                 kind.kind.clone_from(&evil);
             }
         }
-        check(&Tracker::once(&config(), &s));
+        check(&Tracker::if_it_lasts(&config(), &s));
     }
 }
 

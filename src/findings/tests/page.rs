@@ -230,3 +230,24 @@ fn calm_says_so_with_figures() {
         @"nothing wrong in what can be seen: 212 tasks/min done, oldest ready 0.4s"
     );
 }
+
+#[test]
+fn calm_names_a_task_that_waits_far_longer_than_usual() {
+    let waits = |oldest: f64, change: fn(&mut crate::probe::Snapshot)| {
+        let s = with(|s| {
+            s.queues[0].oldest_ready_s = Some(oldest);
+            change(s);
+        });
+        once(&s).verdict
+    };
+    assert_eq!(
+        waits(1860.0, |_| {}),
+        "all is well; oldest ready 31m in parser, usual 1.2s; 212 tasks/min done"
+    );
+    let plain = "all is well: 212 tasks/min done, oldest ready ";
+    assert_eq!(waits(59.0, |_| {}), format!("{plain}59s"));
+    let slow = |s: &mut crate::probe::Snapshot| s.stages[0].p95_s = Some(120.0);
+    assert_eq!(waits(100.0, slow), format!("{plain}1m"));
+    let unknown = |s: &mut crate::probe::Snapshot| s.stages[0].n = 49;
+    assert_eq!(waits(1860.0, unknown), format!("{plain}31m"));
+}

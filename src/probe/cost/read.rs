@@ -22,6 +22,8 @@ const TOP: usize = 20;
 pub struct Top {
     /// Id.
     pub task: String,
+    /// Queue, where the task is still there.
+    pub queue: Option<String>,
     /// Kind.
     pub kind: Option<String>,
     /// Spent over the window.
@@ -165,17 +167,18 @@ pub async fn top(
     };
     let task = instance.column(&source.row, "task", Cast::Text(200), false, branch)?;
     let attempt = instance.column(&source.row, "attempt", Cast::Int, false, branch)?;
-    // the kind only of those that are shown: without it the joins of the source are not even made
-    let kind = match instance.source(&instance.profile.by_id, branch) {
-        Ok(by_id) => format!(
+    // queue and kind only of those that are shown: without them the joins of the source are not even made
+    let of_task = |name: &str| match instance.source(&instance.profile.by_id, branch) {
+        Ok(by_id) => Ok(format!(
             "(SELECT {} {} LIMIT 1)",
-            instance.column(&by_id.row, "kind", Cast::Text(200), true, branch)?,
+            instance.column(&by_id.row, name, Cast::Text(200), true, branch)?,
             param_as(&instance.from(by_id, branch)?, "id", "jt_w.task")
-        ),
-        Err(_) => "NULL::text".into(),
+        )),
+        Err(_) => Ok::<_, Fault>("NULL::text".into()),
     };
+    let (queue, kind) = (of_task("queue")?, of_task("kind")?);
     let sql = format!(
-        "{}SELECT jt_w.task::text AS task, {kind}::text AS kind, jt_w.usd::text AS usd, jt_w.attempts::int8 AS attempts FROM (SELECT x.task, \
+        "{}SELECT jt_w.task::text AS task, {queue}::text AS queue, {kind}::text AS kind, jt_w.usd::text AS usd, jt_w.attempts::int8 AS attempts FROM (SELECT x.task, \
            sum(x.usd) AS usd, count(DISTINCT x.attempt) AS attempts \
          FROM (SELECT {task} AS task, {attempt} AS attempt, coalesce({}, 0) + coalesce({}, 0) AS usd {} LIMIT :rows) x \
          WHERE x.task IS NOT NULL GROUP BY 1 HAVING sum(x.usd) > 0 ORDER BY 2 DESC LIMIT {TOP}) jt_w",
@@ -197,6 +200,7 @@ pub async fn top(
     {
         out.push(Top {
             task: row.word("task")?,
+            queue: row.text("queue")?,
             kind: row.text("kind")?,
             usd: row.usd("usd")?.unwrap_or_default(),
             attempts: row.count("attempts")? as u32,

@@ -52,6 +52,7 @@ pub fn total<'a>(
         cost.top_tasks.extend(ledger.top.iter().map(|t| TopTask {
             system: instance.system.clone(),
             schema: instance.schema.clone(),
+            queue: t.queue.clone(),
             task: t.task.clone(),
             kind: t.kind.clone(),
             usd: t.usd,

@@ -136,3 +136,191 @@ fn the_blocking_tree_is_a_tree() {
     assert_eq!(names[9], "└ 4728 agent-20");
     assert_eq!(names.len(), 10);
 }
+
+#[test]
+fn the_queue_of_the_verdict_is_first_then_trouble_then_what_waits() {
+    use crate::findings::{Finding, Severity};
+    use crate::probe::{Count, State};
+    use std::sync::Arc;
+
+    let mut app = fixture::incident();
+    let mut snapshot = (**app.snapshot.as_ref().expect("data")).clone();
+    snapshot.queues.sort_by(|a, b| a.queue.cmp(&b.queue));
+    for (q, ready) in snapshot.queues.iter_mut().zip([3, 700, 20, 9_000, 0]) {
+        q.states.insert(State::Ready, Some(Count::exact(ready)));
+    }
+    let names: Vec<String> = snapshot.queues.iter().map(|q| q.queue.clone()).collect();
+    assert_eq!(names, ["crawler", "digests", "mail", "nightly", "parser"]);
+    let about = |queue: usize, kind: Option<&str>, severity| Finding {
+        rule: "r".into(),
+        severity,
+        since_s: 1.0,
+        sentence: "s".into(),
+        culprit: Some(RowId::Queue {
+            system: snapshot.queues[queue].system.clone(),
+            schema: snapshot.queues[queue].schema.clone(),
+            queue: names[queue].clone(),
+            kind: kind.map(String::from),
+        }),
+        explained_by: None,
+    };
+    let order = |app: &App| -> Vec<String> {
+        let rows = visible(app, PaneId::Stages).into_iter().take(5);
+        rows.map(|r| match r {
+            RowId::Queue { queue, .. } => queue,
+            other => format!("{other:?}"),
+        })
+        .collect()
+    };
+    let mut report = crate::findings::Report {
+        findings: vec![
+            about(2, Some("a kind of mail"), Severity::Warning),
+            about(4, None, Severity::Critical),
+            about(0, None, Severity::Warning),
+        ],
+        ..Default::default()
+    };
+    app.snapshot = Some(Arc::new(snapshot.clone()));
+    app.report = Arc::new(report.clone());
+    assert_eq!(
+        order(&app),
+        ["mail", "parser", "crawler", "nightly", "digests"]
+    );
+    report.findings.clear();
+    app.report = Arc::new(report);
+    // Few more or less move nobody.
+    assert_eq!(
+        order(&app),
+        ["nightly", "digests", "crawler", "mail", "parser"]
+    );
+}
+
+#[test]
+fn kinds_that_are_left_out_are_counted() {
+    use std::sync::Arc;
+    let mut app = fixture::incident();
+    let mut snapshot = (**app.snapshot.as_ref().expect("data")).clone();
+    snapshot.queues[0].more_kinds = 7;
+    let name = snapshot.queues[0].queue.clone();
+    app.snapshot = Some(Arc::new(snapshot));
+    let shown = crate::ui::order::shown(&app, PaneId::Stages);
+    let rows = &shown.table.sections[1].rows;
+    let at = |text: &str| rows.iter().position(|r| r.cells[0].text == text);
+    let last = at("└ 7 more kinds").expect("the count");
+    assert!(at(&name).is_some_and(|own| own < last), "under {name}");
+    assert!(!shown.table.rows().any(|r| r.still), "nothing to point at");
+}
+
+#[test]
+fn a_lease_without_end_and_one_that_ended_before_all_times_are_told_apart() {
+    use crate::probe::{ServerTime, State};
+    use std::sync::Arc;
+    let mut app = fixture::incident();
+    let mut snapshot = (**app.snapshot.as_ref().expect("data")).clone();
+    let running = |t: &&mut crate::probe::tasks::Task| t.state == State::Running;
+    let mut tasks = snapshot.tasks.rows.iter_mut().filter(running);
+    let mut lease = |until: f64| {
+        let task = tasks.next().expect("a running task");
+        task.lease_until = ServerTime::from_epoch(until);
+        RowId::Task(task.key.clone())
+    };
+    let (endless, over) = (lease(f64::INFINITY), lease(f64::NEG_INFINITY));
+    app.snapshot = Some(Arc::new(snapshot));
+    let shown = crate::ui::order::shown(&app, PaneId::Tasks);
+    let columns = crate::panes::pane(PaneId::Tasks).columns;
+    let at = columns
+        .iter()
+        .position(|c| c.name == "lease")
+        .expect("a column");
+    let cell = |id: &RowId| {
+        let mut rows = shown.table.rows();
+        let row = rows.find(|r| r.id == *id).expect("the row");
+        row.cells[at].text.clone()
+    };
+    assert_eq!(
+        (cell(&endless).as_str(), cell(&over).as_str()),
+        ("no end", "over")
+    );
+    let lines = crate::panes::detail(&app, &endless).expect("details");
+    let text: Vec<String> = lines.iter().map(ToString::to_string).collect();
+    assert!(
+        text.iter()
+            .any(|l| l.starts_with("lease") && l.ends_with("no end")),
+        "{text:#?}"
+    );
+}
+
+#[test]
+fn a_small_screen_shows_the_findings_before_the_log_when_they_have_the_focus() {
+    let mut app = fixture::incident();
+    app.focus = PaneId::Findings;
+    app.size = (80, 24);
+    let area = ratatui::layout::Rect::new(0, 0, 80, 24);
+    let mut buffer = ratatui::buffer::Buffer::empty(area);
+    crate::ui::screen(&mut buffer, area, &app);
+    let text = super::text_of(&buffer);
+    let list = text.split("FINDINGS").nth(1).expect("the pane");
+    for f in &app.report.findings {
+        let head: String = f.sentence.chars().take(30).collect();
+        assert!(list.contains(&head), "{head:?} in\n{text}");
+    }
+}
+
+#[test]
+fn tasks_of_several_systems_show_their_queues_on_a_small_screen() {
+    use std::sync::Arc;
+    let heading = |app: &App| {
+        let shown = crate::ui::order::shown(app, PaneId::Tasks);
+        let section = &shown.table.sections[0];
+        let fits = crate::ui::table::fit(section, 77);
+        let names = fits.iter().map(|(at, _)| section.columns[*at].name);
+        names.collect::<Vec<_>>()
+    };
+    let mut app = fixture::incident();
+    assert!(heading(&app).contains(&"queue"), "{:?}", heading(&app));
+    let mut snapshot = (**app.snapshot.as_ref().expect("data")).clone();
+    let other = snapshot.queues.last_mut().expect("a queue");
+    other.queue = "parser".into();
+    let shown_queue = |snapshot: &crate::probe::Snapshot| {
+        let mut app = fixture::incident();
+        app.snapshot = Some(Arc::new(snapshot.clone()));
+        let shown = crate::ui::order::shown(&app, PaneId::Tasks);
+        let row = shown.table.rows().next().expect("a task");
+        row.cells[11].text.clone()
+    };
+    assert_eq!(shown_queue(&snapshot), "agent_queue parser");
+    let one = snapshot.queues[0].system.clone();
+    snapshot.queues.retain(|q| q.system == one);
+    assert_eq!(shown_queue(&snapshot), "parser");
+    app.snapshot = Some(Arc::new(snapshot));
+    let alone = heading(&app);
+    assert!(
+        alone.contains(&"$") && !alone.contains(&"queue"),
+        "{alone:?}"
+    );
+}
+
+#[test]
+fn tries_are_told_where_they_are_counted_and_of_others_why_not() {
+    let app = fixture::incident();
+    let shown = crate::ui::order::shown(&app, PaneId::Cost);
+    let named = |s: &crate::ui::table::Section| s.columns.iter().any(|c| c.name == "tries");
+    let with: Vec<bool> = shown.table.sections.iter().map(named).collect();
+    assert_eq!(with, [true, false, false, false, false]);
+    for section in &shown.table.sections {
+        assert!(
+            section
+                .rows
+                .iter()
+                .all(|r| r.cells.len() == section.columns.len())
+        );
+    }
+    let why = |by: &str, name: &str| {
+        let (by, name) = (by.into(), name.into());
+        let lines = crate::panes::detail(&app, &RowId::Spender { by, name }).expect("details");
+        let mut lines = lines.iter().map(ToString::to_string);
+        lines.find(|l| l.starts_with("tries")).expect("the line")
+    };
+    assert!(why("tenant", "acme").ends_with("6.2 attempts a task, last 10m"));
+    assert!(why("agent", "contracts").ends_with("n/a: attempts are not counted by agent"));
+}
