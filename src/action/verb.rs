@@ -41,6 +41,19 @@ impl Verb {
         }
     }
 
+    /// As a word after "to": `nothing to reprioritize`.
+    pub fn infinitive(self) -> &'static str {
+        match self {
+            Verb::Requeue | Verb::RequeueFresh => "requeue",
+            Verb::Cancel => "cancel",
+            Verb::Release => "release",
+            Verb::RunNow => "run now",
+            Verb::Priority(_) => "reprioritize",
+            Verb::Park => "park",
+            Verb::Unpark => "unpark",
+        }
+    }
+
     /// What it does to them, as words after "to": `requeue them`, `give them priority 5`.
     pub fn words(self, them: &str) -> String {
         match self {

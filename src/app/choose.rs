@@ -33,7 +33,7 @@ impl App {
 
     /// What a verb would be done to now, or why to nothing.
     pub fn choose(&self, verb: Verb) -> Result<Choice, (Tone, String)> {
-        let name = verb.name();
+        let name = verb.infinitive();
         if let Some(why) = self.write_refusal() {
             return Err((Tone::Warning, format!("{name} is off: {why}")));
         }

@@ -196,7 +196,7 @@ impl App {
         else {
             return;
         };
-        let name = dialog.verb.name();
+        let name = dialog.verb.infinitive();
         let preview = match read {
             Ok(preview) if preview.eligible > 0 => preview,
             Ok(preview) => {

@@ -189,7 +189,7 @@ fn nothing(verb: Verb, args: &cli::Act, preview: &Preview, by_id: bool) -> Resul
     if args.json {
         print(&(serde_json::to_string_pretty(&json!({"preview": preview, "ids": []}))? + "\n"))?;
     }
-    let text = format!("nothing to {}: {why}", verb.name());
+    let text = format!("nothing to {}: {why}", verb.infinitive());
     if by_id {
         return Ok(Exit::Error(text));
     }
