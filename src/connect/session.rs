@@ -30,6 +30,9 @@ pub struct Session {
     kept: Mutex<Kept>,
     statements: AtomicU32,
     server_us: AtomicU64,
+    /// Milliseconds that a statement may take: as the server knows, and as is wanted from now on.
+    deadline: AtomicU32,
+    wanted: AtomicU32,
     /// Our backend.
     pub pid: i32,
 }
@@ -60,6 +63,15 @@ impl Purpose {
                  -c tcp_keepalives_interval=10 -c tcp_keepalives_count=3"
             }
             Purpose::Plain => "",
+        }
+    }
+
+    /// The `statement_timeout` among them.
+    fn deadline_ms(self) -> u32 {
+        match self {
+            Purpose::Poll => 3000,
+            Purpose::Write => 2000,
+            Purpose::Plain => 0,
         }
     }
 
@@ -133,6 +145,8 @@ impl Session {
             kept: Mutex::default(),
             statements: AtomicU32::new(0),
             server_us: AtomicU64::new(0),
+            deadline: AtomicU32::new(purpose.deadline_ms()),
+            wanted: AtomicU32::new(purpose.deadline_ms()),
             pid: 0,
         };
         session.check(purpose).await?;
@@ -172,13 +186,16 @@ impl Session {
         );
         let begun = Instant::now();
         self.statements.fetch_add(1, Ordering::Relaxed);
-        let way = self.kept().way(&sql);
-        let rows = match way {
-            Way::Plain => self.plain(&sql, params).await?,
-            way => match self.prepared(way, &sql, params).await {
-                Err(fault) if self.kept().failed(&sql, &fault) => self.plain(&sql, params).await?,
-                result => result?,
-            },
+        let rows = match self.change_of_deadline() {
+            None => self.fetch(&sql, params).await?,
+            // sent together: nobody waits for its answer
+            Some(set) => {
+                self.statements.fetch_add(1, Ordering::Relaxed);
+                let set = self.guard(self.client.batch_execute(&set));
+                let (set, rows) = tokio::join!(set, self.fetch(&sql, params));
+                set?;
+                rows?
+            }
         };
         let us = match rows.last() {
             Some(row) => row.count("jobtop_us")?,
@@ -187,6 +204,29 @@ impl Session {
         };
         self.server_us.fetch_add(us, Ordering::Relaxed);
         Ok(rows)
+    }
+
+    /// From now on the server ends each statement of [`query`](Self::query) after this.
+    pub fn within(&self, deadline: Duration) {
+        let ms = u32::try_from(deadline.as_millis()).unwrap_or(u32::MAX);
+        self.wanted.store(ms, Ordering::Relaxed);
+    }
+
+    fn change_of_deadline(&self) -> Option<String> {
+        let wanted = self.wanted.load(Ordering::Relaxed);
+        let known = self.deadline.swap(wanted, Ordering::Relaxed);
+        (wanted != known).then(|| format!("SET statement_timeout = {wanted}"))
+    }
+
+    async fn fetch(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
+        let way = self.kept().way(sql);
+        match way {
+            Way::Plain => self.plain(sql, params).await,
+            way => match self.prepared(way, sql, params).await {
+                Err(fault) if self.kept().failed(sql, &fault) => self.plain(sql, params).await,
+                result => result,
+            },
+        }
     }
 
     async fn plain(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {

@@ -59,18 +59,20 @@ impl Slots {
         let seconds = Duration::from_secs;
         // at every other refresh of a second: rows that a person reads, and what is done about them takes longer
         let every_other = Duration::from_millis(1500);
+        // the queues' statements cost most; those about the server must answer also when it is in trouble
+        let (long, short) = (seconds(3), seconds(2));
         Self {
-            server: Slot::new("server", seconds(30)),
-            activity: Slot::new("activity", Duration::ZERO),
-            database: Slot::new("maintenance", seconds(5)),
-            tables: Slot::new("tables", seconds(5)),
-            detect: Slot::new("detect", seconds(30)),
-            queues: Slot::new("queues", Duration::ZERO),
-            leases: Slot::new("leases", every_other),
-            tasks: Slot::new("tasks", every_other),
-            finished: Slot::new("finished", Duration::ZERO),
-            cost: Slot::new("cost", seconds(5)),
-            failures: Slot::new("failures", seconds(15)),
+            server: Slot::new("server", seconds(30), long),
+            activity: Slot::new("activity", Duration::ZERO, long),
+            database: Slot::new("maintenance", seconds(5), long),
+            tables: Slot::new("tables", seconds(5), long),
+            detect: Slot::new("detect", seconds(30), long),
+            queues: Slot::new("queues", Duration::ZERO, short),
+            leases: Slot::new("leases", every_other, short),
+            tasks: Slot::new("tasks", every_other, short),
+            finished: Slot::new("finished", Duration::ZERO, short),
+            cost: Slot::new("cost", seconds(5), short),
+            failures: Slot::new("failures", seconds(15), long),
         }
     }
 
@@ -103,8 +105,9 @@ fn tries(snapshot: &mut Snapshot) {
 
 /// Runs a probe if it is due and notes how it went.
 macro_rules! probe {
-    ($slot:expr, $work:expr) => {
+    ($db:expr, $slot:expr, $work:expr) => {
         if $slot.due(Instant::now()) {
+            $db.within($slot.deadline());
             let result = $work.await;
             $slot.done(Instant::now(), result)?;
         }
@@ -154,18 +157,19 @@ impl Round {
     /// Runs what is due of the connection half. Fails only when the session is gone.
     pub async fn run_database(&mut self, db: &Session) -> Result<(), Fault> {
         let s = &mut self.slots;
-        probe!(s.server, async {
+        probe!(db, s.server, async {
             Server::read(db, &self.target, &mut self.snapshot).await?;
             let server = &mut self.snapshot.server;
             server.read_only = !self.config.allow_writes || server.in_recovery;
             Ok(())
         });
-        probe!(s.activity, async {
+        probe!(db, s.activity, async {
             let version = self.snapshot.server.version_num;
             self.activity = Some(Activity::read(db, version).await?);
             Ok(())
         });
         probe!(
+            db,
             s.database,
             self.maintenance.read_database(db, &mut self.snapshot)
         );
@@ -178,19 +182,20 @@ impl Round {
         if self.slots.queues.failed_with("42") || !self.snapshot.gone.is_empty() {
             self.slots.detect.hurry();
         }
-        probe!(self.slots.detect, self.detect(db));
+        probe!(db, self.slots.detect, self.detect(db));
         self.listen(db).await?;
         let Some(now) = self.activity.as_ref().map(|a| a.now) else {
             return Ok(());
         };
         let s = &mut self.slots;
-        probe!(s.queues, self.queues.queues(db, now));
-        probe!(s.leases, self.queues.leases(db, now));
-        probe!(s.tasks, self.queues.tasks(db, now));
-        probe!(s.finished, self.queues.finished(db, now));
-        probe!(s.cost, self.queues.cost(db, now));
+        probe!(db, s.queues, self.queues.queues(db, now));
+        probe!(db, s.leases, self.queues.leases(db, now));
+        probe!(db, s.tasks, self.queues.tasks(db, now));
+        probe!(db, s.finished, self.queues.finished(db, now));
+        probe!(db, s.cost, self.queues.cost(db, now));
         if self.watched && s.failures.due(Instant::now()) {
             let (begun, before) = (Instant::now(), db.spent());
+            db.within(s.failures.deadline());
             let result = self.queues.failures(db, now).await;
             let done = Instant::now();
             let cost = match &result {
@@ -204,6 +209,7 @@ impl Round {
         }
         let tables: Vec<_> = self.queues.instances().flat_map(|i| i.tables()).collect();
         probe!(
+            db,
             s.tables,
             self.maintenance
                 .read_tables(db, &tables, &mut self.snapshot)

@@ -12,6 +12,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 pub struct Slot {
     name: &'static str,
     every: Duration,
+    deadline: Duration,
     due: Option<Instant>,
     failures: u32,
     last_good: Option<Instant>,
@@ -20,17 +21,24 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// A probe that is due at once, then `every` so often; zero means at every refresh.
-    pub fn new(name: &'static str, every: Duration) -> Self {
+    /// A probe that is due at once, then `every` so often; zero means at every refresh. The server ends each of its
+    /// statements after `deadline`.
+    pub fn new(name: &'static str, every: Duration, deadline: Duration) -> Self {
         Self {
             name,
             every,
+            deadline,
             due: None,
             failures: 0,
             last_good: None,
             error: None,
             retry: None,
         }
+    }
+
+    /// What each of its statements may take.
+    pub fn deadline(&self) -> Duration {
+        self.deadline
     }
 
     /// Is it due?
@@ -98,7 +106,7 @@ mod tests {
     #[test]
     fn a_failing_probe_is_tried_less_and_less_often_and_recovers_at_once() {
         let start = Instant::now();
-        let mut slot = Slot::new("queues", Duration::ZERO);
+        let mut slot = Slot::new("queues", Duration::ZERO, Duration::from_secs(3));
         assert!(slot.due(start));
         let mut now = start;
         let mut pauses = Vec::new();
@@ -130,7 +138,7 @@ mod tests {
     fn a_dear_probe_rests_and_may_be_hurried() {
         let now = Instant::now();
         let seconds = Duration::from_secs;
-        let mut slot = Slot::new("failures", seconds(15));
+        let mut slot = Slot::new("failures", seconds(15), Duration::from_secs(3));
         slot.done(now, Ok(())).expect("fine");
         slot.rest(now, seconds(3));
         assert_eq!(slot.due, Some(now + seconds(15)));
@@ -142,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_lost_session_is_not_the_probes_fault() {
-        let mut slot = Slot::new("queues", Duration::ZERO);
+        let mut slot = Slot::new("queues", Duration::ZERO, Duration::from_secs(3));
         let lost = Fault {
             closed: true,
             ..Fault::own("gone")
