@@ -3,6 +3,7 @@
 use super::row::RowId;
 use super::state::{App, PaneId, View};
 use crate::keys::Action;
+use crate::panes::links;
 use crate::ui;
 
 /// After a cursor key the rows keep their order for this long, in seconds.
@@ -136,52 +137,27 @@ impl App {
         view.filter.reset();
     }
 
-    /// `b`: what blocks a row.
+    /// `b`: what blocks a row. It is shown in the tree if it stands there, else among the connections.
     pub fn blocker_of(&mut self, row: RowId) {
-        let row = self.culprit(&row).unwrap_or(row);
-        let blocker = self.shown().and_then(|(s, _)| {
-            let pid = match &row {
-                RowId::Session { pid, .. } => s
-                    .blocked
-                    .iter()
-                    .find(|b| b.pid == *pid)?
-                    .blocked_by
-                    .first()
-                    .copied(),
-                RowId::Task(key) => {
-                    let task = s.tasks.rows.iter().find(|t| t.key == *key)?;
-                    task.locked_by_pid.or_else(|| {
-                        let worker = task.worker.as_deref()?;
-                        let sessions = || s.sessions.iter().filter(|x| x.application == worker);
-                        let waiting = sessions().find_map(|x| {
-                            s.blocked
-                                .iter()
-                                .find(|b| Some(b.pid) == x.pid)?
-                                .blocked_by
-                                .first()
-                        });
-                        waiting.copied().or_else(|| sessions().find_map(|x| x.pid))
-                    })
-                }
-                _ => None,
-            }?;
-            session_row(s, pid)
-        });
-        match blocker {
-            Some(session) => self.go(PaneId::Waits, session),
-            None if matches!(row, RowId::Session { .. }) && self.is_finding_or_session(&row) => {
-                self.go(PaneId::Waits, row);
-            }
-            None => self.toast(super::state::Tone::Info, "nothing blocks this row"),
-        }
-    }
-
-    fn is_finding_or_session(&self, row: &RowId) -> bool {
-        let blocks = |pid: i32| {
-            self.shown()
-                .is_some_and(|(s, _)| s.blocked.iter().any(|b| b.blocked_by.contains(&pid)))
+        let Some(session) = links::blocker(self, &row) else {
+            let why = match self.culprit(&row).unwrap_or(row) {
+                RowId::Task(_) => links::NO_HOLDER,
+                _ => "nothing blocks this row",
+            };
+            self.toast(super::state::Tone::Info, why);
+            return;
         };
-        matches!(row, RowId::Session { pid, .. } if blocks(*pid))
+        for pane in [PaneId::Waits, PaneId::Connections] {
+            self.go(pane, session.clone());
+            if ui::table::visible(self, pane).contains(&session) {
+                return;
+            }
+        }
+        let why = format!(
+            "{} is in the way, but not listed: a process of the server, or a session of another database",
+            links::label(&session)
+        );
+        self.toast(super::state::Tone::Info, why);
     }
 
     /// The row a finding points at.
@@ -193,10 +169,4 @@ impl App {
         let mut of_rule = report.findings.iter().filter(|f| f.rule == *rule);
         of_rule.nth(*n)?.culprit.clone()
     }
-}
-
-/// The row of a session that is shown by itself.
-pub fn session_row(snapshot: &crate::probe::Snapshot, pid: i32) -> Option<RowId> {
-    let session = snapshot.sessions.iter().find(|s| s.pid == Some(pid))?;
-    session.row_id()
 }

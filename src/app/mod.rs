@@ -7,6 +7,7 @@ pub mod link;
 pub mod log;
 pub mod row;
 pub mod state;
+pub mod strike;
 pub mod update;
 
 pub use update::{Effect, Msg};

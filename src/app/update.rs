@@ -2,6 +2,7 @@
 
 use super::row::RowId;
 use super::state::{App, Layer, PaneId, Tone};
+use crate::action::strike::Strike;
 use crate::action::{Choice, Plan, Verb};
 use crate::feed::News;
 use crate::keys::{self, Action};
@@ -36,6 +37,8 @@ pub enum Effect {
     Act(Box<Plan>),
     /// The action under way ends after its chunk.
     Stop,
+    /// End a session.
+    Strike(Box<Strike>),
     /// Send to the terminal's clipboard.
     Copy(String),
     /// Write the incident report to a file and to the clipboard.
@@ -117,6 +120,9 @@ impl App {
         if matches!(self.layers.last(), Some(Layer::Confirm(_))) {
             return self.dialog_key(key, action);
         }
+        if matches!(self.layers.last(), Some(Layer::Strike(_))) {
+            return self.strike_key(key, action);
+        }
         if self.editing_filter {
             return self.filter_key(key, action);
         }
@@ -133,7 +139,7 @@ impl App {
         let page = crate::ui::page_height(self);
         let scroll = match self.layers.last_mut() {
             Some(Layer::Help { scroll } | Layer::Detail { scroll, .. }) => scroll,
-            Some(Layer::Confirm(_)) => return true,
+            Some(Layer::Confirm(_) | Layer::Strike(_)) => return true,
             None => return false,
         };
         *scroll = match action {
@@ -175,6 +181,7 @@ impl App {
         let text: String = crate::text::clean(text).chars().take(200).collect();
         let field = match self.layers.last_mut() {
             Some(Layer::Confirm(dialog)) if dialog.types() => &mut dialog.input,
+            Some(Layer::Strike(question)) if question.types() => &mut question.input,
             None if self.editing_filter => &mut self.views.entry(self.focus).or_default().filter,
             _ => return,
         };
@@ -249,6 +256,7 @@ impl App {
             Action::Priority => return self.ask(Verb::Priority(0)),
             Action::Park => return self.ask(Verb::Park),
             Action::Unpark => return self.ask(Verb::Unpark),
+            Action::EndSession => return self.end_session(),
             Action::Stop => match self.acting {
                 Some(_) => return vec![Effect::Stop],
                 None => self.toast(Tone::Info, "no action is under way"),

@@ -3,6 +3,7 @@
 //! A snapshot is plain data: the same value feeds the screen, `--once --json` and the tests.
 
 pub mod activity;
+pub mod backend;
 pub mod cost;
 pub mod flow;
 pub mod leases;
@@ -10,7 +11,6 @@ pub mod maintenance;
 pub mod queues;
 pub mod server;
 pub mod stages;
-pub mod statement;
 pub mod tasks;
 pub mod units;
 pub mod watch;

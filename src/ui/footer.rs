@@ -3,9 +3,9 @@
 use super::glyphs;
 use super::text::{dim, flow, ink, line_width, spread, text, wrap};
 use super::theme::Ink;
-use crate::app::state::{App, Layer, Toast, Tone};
+use crate::app::state::{App, Layer, PaneId, Toast, Tone};
 use crate::findings::Severity;
-use crate::keys::{KEYS, Risk};
+use crate::keys::{Action, KEYS, Risk};
 use crate::text::thousands;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -15,9 +15,8 @@ use ratatui::widgets::{Clear, Widget};
 /// The keys.
 pub fn line(app: &App, width: u16) -> Line<'static> {
     let width = usize::from(width);
-    let hint = |key: &str, word: &str| vec![ink(key, Ink::Key), dim(format!(" {word}"))];
     let fixed: Option<Vec<Vec<Span<'static>>>> = match app.layers.last() {
-        Some(Layer::Confirm(_)) => Some(Vec::new()),
+        Some(Layer::Confirm(_) | Layer::Strike(_)) => Some(Vec::new()),
         Some(Layer::Help { .. } | Layer::Detail { .. }) => Some(vec![
             hint("Esc", "close"),
             hint("j k", "scroll"),
@@ -55,32 +54,11 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
         spans.extend(flow(groups, 3, width.saturating_sub(2)));
         return Line::from(spans);
     }
-    let writes = KEYS
-        .iter()
-        .filter(|b| b.risk == Risk::Writes && !b.hint.is_empty());
-    let (right, shorter) = match app.write_refusal() {
-        None => {
-            let groups = writes.map(|b| hint(b.keys[0], b.hint));
-            let all: Vec<Span<'static>> = groups
-                .flat_map(|g| [g, vec![Span::raw("  ")]].concat())
-                .collect();
-            (all.clone(), all)
-        }
-        Some(why) => {
-            let keys: Vec<&str> = writes.map(|b| b.keys[0]).collect();
-            let keys = keys.join(" ");
-            let (reason, advice) = why.split_once(": ").unwrap_or((&why, ""));
-            let long = if advice.is_empty() {
-                reason.to_string()
-            } else {
-                format!("{reason} ({advice})")
-            };
-            (
-                vec![dim(format!("{keys} off: {long} "))],
-                vec![dim(format!("{keys} off: {reason} "))],
-            )
-        }
-    };
+    // sessions are ended where they are listed; where there is no room, the tasks' keys give way there
+    let sessions = [PaneId::Connections, PaneId::Waits].contains(&app.focus);
+    let may = app.write_refusal().is_none();
+    let (right, shorter) = writes(app, |a| sessions || a != Action::EndSession);
+    let (without, shortest) = writes(app, |a| (sessions && may) == (a == Action::EndSession));
     let looks = KEYS
         .iter()
         .filter(|b| b.risk == Risk::Looks && !b.hint.is_empty());
@@ -88,7 +66,7 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
     let size = |spans: &[Span<'static>]| line_width(&Line::from(spans.to_vec()));
     let all: usize = groups.iter().map(|g| size(g)).sum();
     for gap in [3, 2] {
-        for right in [&right, &shorter] {
+        for right in [&right, &shorter, &without, &shortest] {
             if 1 + all + gap * (groups.len() - 1) + 2 + size(right) <= width {
                 let mut left = vec![Span::raw(" ")];
                 left.extend(flow(groups, gap, width));
@@ -99,14 +77,44 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
     // Help must stay: it names all the others. Quit too: nobody should be trapped.
     let mut kept = groups;
     while kept.len() > 2
-        && 1 + kept.iter().map(|g| size(g) + 2).sum::<usize>() + size(&shorter) > width
+        && 1 + kept.iter().map(|g| size(g) + 2).sum::<usize>() + size(&shortest) > width
     {
         let victim = kept.len() - 3;
         kept.remove(victim);
     }
     let mut left = vec![Span::raw(" ")];
     left.extend(flow(kept, 2, width));
-    spread(left, &[shorter], width)
+    spread(left, &[shortest], width)
+}
+
+/// The keys that write, or why they do not: as long as it gets, and shorter.
+fn writes(app: &App, here: impl Fn(Action) -> bool) -> (Vec<Span<'static>>, Vec<Span<'static>>) {
+    let writes = KEYS
+        .iter()
+        .filter(|b| b.risk == Risk::Writes && !b.hint.is_empty() && here(b.action));
+    let Some(why) = app.write_refusal() else {
+        let groups = writes.map(|b| hint(b.keys[0], b.hint));
+        let all: Vec<Span<'static>> = groups
+            .flat_map(|g| [g, vec![Span::raw("  ")]].concat())
+            .collect();
+        return (all.clone(), all);
+    };
+    let keys: Vec<&str> = writes.map(|b| b.keys[0]).collect();
+    let keys = keys.join(" ");
+    let (reason, advice) = why.split_once(": ").unwrap_or((&why, ""));
+    let long = if advice.is_empty() {
+        reason.to_string()
+    } else {
+        format!("{reason} ({advice})")
+    };
+    (
+        vec![dim(format!("{keys} off: {long} "))],
+        vec![dim(format!("{keys} off: {reason} "))],
+    )
+}
+
+fn hint(key: &str, word: &str) -> Vec<Span<'static>> {
+    vec![ink(key, Ink::Key), dim(format!(" {word}"))]
 }
 
 /// The newest toasts over the last lines of the screen, newest lowest.

@@ -1,5 +1,6 @@
 //! The screen: a pure function of the state. Nothing here does I/O or asks a clock.
 
+mod ask;
 mod block;
 mod brief;
 pub mod clean;
@@ -14,6 +15,7 @@ pub mod order;
 mod overview;
 pub mod plain;
 pub mod report;
+mod strike;
 pub mod svg;
 pub mod table;
 pub mod text;

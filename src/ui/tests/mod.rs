@@ -87,9 +87,11 @@ fn text_of(buffer: &Buffer) -> String {
 
 /// The incident with everything that can lie over it.
 fn overlays() -> Vec<(&'static str, App)> {
+    use crate::action::strike::How;
     use crate::action::{Choice, Preview, Verb, facts};
     use crate::app::dialog::{Dialog, Stage};
     use crate::app::state::{Toast, Tone};
+    use crate::app::strike::{Question, Stage as Asking};
     let base = fixture::cursor(fixture::incident(), PaneId::Tasks, 0);
     let snapshot = base.snapshot.as_ref().expect("data");
     let rows = &snapshot.tasks.rows;
@@ -149,7 +151,29 @@ fn overlays() -> Vec<(&'static str, App)> {
         by: "tenant".into(),
         name: "acme".into(),
     });
+    let strike = |change: fn(&mut Question)| {
+        let mut question = fixture::strike(&base);
+        change(&mut question);
+        with(Layer::Strike(Box::new(question)))
+    };
     vec![
+        ("strike", strike(|_| {})),
+        (
+            "strike-typed",
+            strike(|q| {
+                q.stage = Asking::Confirm(How::Terminate);
+                q.must_type = "4711".into();
+                q.input = "4711 stuck since the deploy".into();
+            }),
+        ),
+        (
+            "strike-reading",
+            strike(|q| (q.seen, q.stage) = (None, Asking::Reading)),
+        ),
+        (
+            "strike-busy",
+            strike(|q| q.stage = Asking::Running(How::Terminate)),
+        ),
         ("confirm", confirm(|_| {})),
         ("confirm-typed", confirm(|d| d.input = "3".into())),
         ("confirm-one", confirm(|d| d.must_type.clear())),
