@@ -76,6 +76,8 @@ pub enum Action {
     Park,
     /// Give them back.
     Unpark,
+    /// Cancel the statement of a session, or end the session.
+    EndSession,
     /// Stop the action under way.
     Stop,
     /// Findings, writes, errors.
@@ -273,6 +275,12 @@ pub static KEYS: &[Binding] = &[
     writes(A::Priority, &[], "", "change the priority"),
     writes(A::Park, &[], "", "park: nobody claims them until unparked"),
     writes(A::Unpark, &[], "", "unpark"),
+    writes(
+        A::EndSession,
+        &["^K"],
+        "end",
+        "end the session under the cursor, or cancel its statement",
+    ),
     looks(
         A::Stop,
         &["A"],

@@ -4,7 +4,7 @@ use crate::action::Outcome;
 use crate::app::state::App;
 use crate::app::{Effect, Msg};
 use crate::config::Config;
-use crate::connect::Target;
+use crate::connect::{Fault, Target};
 use crate::feed::sampler::Sampler;
 use crate::feed::{News, Order};
 use crate::term::signals::{Asked, Signals};
@@ -57,6 +57,7 @@ async fn ending(mut feed: JoinHandle<()>, news: &mut mpsc::Receiver<News>) -> Op
         tokio::select! {
             told = news.recv() => match told {
                 Some(News::Outcome(outcome)) => last = Some(outcome.summary().1),
+                Some(News::Struck(struck)) => last = Some(struck.summary().1),
                 Some(_) => {}
                 None => return last,
             },
@@ -185,6 +186,7 @@ impl Screen {
             Effect::Watch(on) => self.order(Order::Watch(on)),
             Effect::Act(plan) => self.order(Order::Act(plan)),
             Effect::Stop => self.order(Order::Stop),
+            Effect::Strike(strike) => self.order(Order::Strike(strike)),
             Effect::Copy(text) => self.tui.copy(&text)?,
             Effect::Repaint => self.tui.repaint()?,
             Effect::Suspend => self.suspend().await?,
@@ -201,6 +203,11 @@ impl Screen {
         };
         let busy = "nothing was written: the feed is busy, try again";
         let answer = match refused.into_inner() {
+            Order::Fetch(row) => News::Detail(row, Err("the feed is busy, try again".into())),
+            Order::Strike(strike) => {
+                let fault = Fault::own("the feed is busy, try again");
+                News::Struck(Box::new(strike.not_begun(&fault)))
+            }
             Order::Look(n, ..) => News::Preview(n, Err(busy.into())),
             Order::Act(plan) => {
                 let outcome = Outcome::nothing(plan.verb, plan.targets.len(), busy);

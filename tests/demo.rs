@@ -223,6 +223,44 @@ fn the_first_act_shows_soon() {
     ours.assert_gone();
 }
 
+#[test]
+fn the_session_in_the_way_is_ended_from_the_screen() {
+    let mut pty = demo(&["--scenario", "idle-in-transaction"]);
+    let act = |screen: &str| screen.contains("waits for its client inside a transaction");
+    pty.wait_within(PATIENCE, "the act", act);
+    let ours = Belongings::of(pty.pid());
+    // The finding's culprit.
+    pty.keys("7");
+    pty.wait_text("FINDINGS");
+    pty.keys("g\x0b");
+    let screen = pty.wait_text("terminate: rolls back");
+    assert!(
+        screen.contains("End session") && screen.contains("get the lock"),
+        "{screen}"
+    );
+    assert!(
+        screen.contains("cancel its statement is off: it is idle in transaction"),
+        "{screen}"
+    );
+    let session = "SELECT pid FROM pg_stat_activity \
+                   WHERE state = 'idle in transaction' AND application_name LIKE 'agent-%'";
+    let pid = ours.value(session);
+    pty.keys("t");
+    pty.wait_text(&format!("type {pid}"));
+    pty.keys(&format!("{pid} the first act\r"));
+    pty.wait_text(": gone");
+    pty.wait_within(PATIENCE, "the end of the act", |screen| {
+        !screen.contains("CRITICAL") && !screen.contains("WARNING")
+    });
+    assert_eq!(ours.value(session), "");
+    let log = "SELECT concat_ws(' ', action, ids[1], changed, reason) \
+               FROM agent_queue.operator_actions WHERE action = 'terminate'";
+    assert_eq!(ours.value(log), format!("terminate {pid} 1 the first act"));
+    pty.keys("q");
+    assert_eq!(pty.exit_code(), 0);
+    ours.assert_gone();
+}
+
 /// Filters tasks, presses a key for the first, answers the question; the id that the journal has for it.
 fn act(pty: &mut Pty, ours: &Belongings, filter: &str, key: &str, yes: [&str; 2]) -> String {
     let [question, answer] = yes;

@@ -1,7 +1,8 @@
 //! One short transaction: check, change, journal, commit; and how to learn its fate when the answer to the commit is
 //! lost.
 
-use super::{Fate, Plan, Target as Task, journal};
+use super::journal::{self, Entry};
+use super::{Fate, Plan, Target as Task};
 use crate::connect::session::Purpose;
 use crate::connect::{Cells, Fault, Session, Target};
 use crate::queue::action::ActionSql;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use tokio_postgres::types::Type;
 
 /// The poll session is read-only and patient; a write is neither.
-const BEGIN: &str = "BEGIN READ WRITE; SET LOCAL lock_timeout = '250ms'; SET LOCAL statement_timeout = '2s'; \
+pub(super) const BEGIN: &str = "BEGIN READ WRITE; SET LOCAL lock_timeout = '250ms'; SET LOCAL statement_timeout = '2s'; \
                      SET LOCAL idle_in_transaction_session_timeout = '2s'";
 
 /// What became of a transaction.
@@ -90,7 +91,18 @@ async fn transaction(
         });
     }
     if let Some(table) = journal {
-        journal::write(db, table, plan, id, sql.text(), &fates).await?;
+        let entry = Entry {
+            id,
+            action: plan.verb.name(),
+            outcomes: fates
+                .iter()
+                .map(|f| (f.key.id.as_str(), f.outcome.as_str()))
+                .collect(),
+            changed: fates.iter().filter(|f| f.done()).count(),
+            reason: plan.reason.as_deref(),
+            sql: sql.text(),
+        };
+        journal::write(db, table, &entry).await?;
     }
     Ok((fates, xid.unwrap_or_default()))
 }

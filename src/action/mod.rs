@@ -2,7 +2,7 @@
 //! outcome per id, and a journal.
 //!
 //! [`Choice`] says which tasks, [`Asker`] reads them into a [`Preview`], a person confirms it as a [`Plan`], and a
-//! [`Run`] carries that out on any session and ends as an [`Outcome`].
+//! [`Run`] carries that out on any session and ends as an [`Outcome`]. [`strike`] ends a session instead.
 
 mod chunk;
 mod diary;
@@ -12,6 +12,7 @@ mod outcome;
 mod plan;
 mod preview;
 mod run;
+pub mod strike;
 mod verb;
 
 pub use outcome::Outcome;

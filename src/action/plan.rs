@@ -78,10 +78,15 @@ impl Plan {
         Self {
             verb,
             targets,
-            action_id: format!("{:032x}", rand::random::<u128>()),
+            action_id: new_id(),
             reason,
         }
     }
+}
+
+/// A name for an action that no other has.
+pub(super) fn new_id() -> String {
+    format!("{:032x}", rand::random::<u128>())
 }
 
 /// What became of one target.

@@ -34,6 +34,7 @@ impl App {
         let text: String = crate::text::clean(text).chars().take(PASTED).collect();
         let field = match self.layers.last_mut() {
             Some(Layer::Confirm(dialog)) if dialog.types() => &mut dialog.input,
+            Some(Layer::Strike(question)) if question.types() => &mut question.input,
             Some(Layer::Palette(palette)) => palette.typing(),
             None if self.editing_filter => &mut self.views.entry(self.focus).or_default().filter,
             _ => return,

@@ -52,7 +52,8 @@ impl App {
                 vec![]
             }
             News::Detail(row, detail) => {
-                self.details.insert(row, detail);
+                self.details.insert(row.clone(), detail);
+                self.session_read(&row);
                 vec![]
             }
             News::Preview(n, read) => {
@@ -64,6 +65,7 @@ impl App {
                 vec![]
             }
             News::Outcome(outcome) => self.outcome(&outcome),
+            News::Struck(struck) => self.struck(&struck),
         }
     }
 

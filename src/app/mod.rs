@@ -10,6 +10,7 @@ pub mod log;
 pub mod palette;
 pub mod row;
 pub mod state;
+pub mod strike;
 pub mod update;
 pub mod why_not;
 

@@ -1,6 +1,5 @@
 //! What a cursor, a mark or a finding points at: a row by identity, never by position, since rows move.
 
-use crate::probe::activity::Session;
 use crate::probe::tasks::TaskKey;
 use serde::{Deserialize, Serialize};
 
@@ -113,15 +112,5 @@ impl RowId {
             RowId::Finding { rule, .. } => rule.clone(),
             RowId::Log(n) => n.to_string(),
         }
-    }
-}
-
-impl Session {
-    /// Its identity, for sessions that are shown by themselves.
-    pub fn row_id(&self) -> Option<RowId> {
-        Some(RowId::Session {
-            pid: self.pid?,
-            started_us: (self.backend_start?.epoch() * 1e6).round() as i64,
-        })
     }
 }

@@ -4,10 +4,12 @@ use super::choose::Matching;
 use super::dialog::Dialog;
 use super::palette::Palette;
 use super::row::RowId;
+use super::strike::Question;
 use crate::action::{Progress, Verb};
 use crate::config::Config;
 use crate::findings::Report;
 use crate::probe::Snapshot;
+use crate::probe::backend::Backend;
 use crate::probe::tasks::{TaskDetail, TaskKey};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -120,6 +122,8 @@ pub enum Layer {
     Palette(Palette),
     /// A question before a write.
     Confirm(Box<Dialog>),
+    /// The question before a session is ended.
+    Strike(Box<Question>),
 }
 
 /// Cursor and sorting of one pane.
@@ -209,8 +213,8 @@ pub struct App {
 pub enum Detail {
     /// One task whole.
     Task(Box<TaskDetail>),
-    /// The statement of a session, as text.
-    Query(String),
+    /// One session with its statement.
+    Session(Box<Backend>),
 }
 
 impl App {

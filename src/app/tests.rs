@@ -2,14 +2,16 @@
 
 use super::dialog::{Dialog, Stage};
 use super::palette::Palette;
-use super::state::{App, Layer, Link, PaneId, Tone};
+use super::state::{App, Detail, Layer, Link, PaneId, Tone};
+use super::strike::Question;
 use super::update::{Effect, Msg};
+use crate::action::strike::{After, How, Struck, Verdict};
 use crate::action::{Choice, Fate, Outcome, Plan, Preview, Progress, Verb};
 use crate::app::row::RowId;
 use crate::feed::News;
 use crate::findings::Report;
 use crate::keys::{self, Action, KEYS};
-use crate::panes::fixture;
+use crate::panes::{fixture, links};
 use crate::probe::{ServerTime, Snapshot, State};
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
 use std::collections::BTreeMap;
@@ -427,11 +429,7 @@ fn the_blocker_and_the_tasks_of_a_row_are_one_key_away() {
     let mut app = ready();
     let snapshot = shown(&app);
     let blocked = &snapshot.blocked[0];
-    let waits = snapshot
-        .sessions
-        .iter()
-        .find(|s| s.pid == Some(blocked.pid));
-    let row = waits.and_then(|s| s.row_id()).expect("a session");
+    let row = links::session_of(&snapshot, blocked.pid);
     app.go(PaneId::Waits, row);
     keys(&mut app, "b");
     let cursor = app.cursor_row();
@@ -766,4 +764,215 @@ fn a_group_of_failures_leads_to_its_tasks() {
     let listed = crate::ui::table::visible(&app, PaneId::Tasks);
     let listed: Vec<String> = listed.iter().map(RowId::short).collect();
     assert_eq!(listed, ids);
+}
+
+/// Presses ^K on the session of the incident that idles in a transaction, and lets the feed answer.
+fn strike_at(app: &mut App) {
+    let row = links::session_of(&shown(app), 4711);
+    app.go(PaneId::Connections, row.clone());
+    assert_eq!(control_k(app), vec![Effect::Fetch(row.clone())]);
+    let detail = Detail::Session(Box::new(fixture::backend()));
+    news(app, News::Detail(row, Ok(Arc::new(detail))));
+}
+
+fn control_k(app: &mut App) -> Vec<Effect> {
+    let event = KeyEvent::new(KeyCode::Char('k'), KeyModifiers::CONTROL);
+    app.update(app.now + 1.0, Msg::Terminal(Event::Key(event)))
+}
+
+fn asked(app: &App) -> Option<&Question> {
+    match app.layers.last() {
+        Some(Layer::Strike(question)) => Some(question),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_session_that_others_wait_for_is_ended_only_by_its_pid() {
+    let mut app = ready();
+    strike_at(&mut app);
+    keys(&mut app, "c");
+    assert!(
+        toasts(&app).contains("runs no statement"),
+        "{}",
+        toasts(&app)
+    );
+    keys(&mut app, "ty");
+    key(&mut app, KeyCode::Enter);
+    assert!(toasts(&app).contains("type 4711"), "{}", toasts(&app));
+    keys(&mut app, "47111");
+    assert_eq!(key(&mut app, KeyCode::Enter), vec![]);
+    // in the field ^K is the field's: it cuts what is behind the caret
+    keys(&mut app, "4711");
+    key(&mut app, KeyCode::Home);
+    assert_eq!(control_k(&mut app), vec![]);
+    keys(&mut app, "4711 stuck since the deploy");
+    let effects = key(&mut app, KeyCode::Enter);
+    let [Effect::Strike(strike)] = &effects[..] else {
+        panic!("{effects:?}");
+    };
+    let seen = fixture::backend();
+    assert_eq!(
+        (strike.pid, Some(strike.started_us)),
+        (4711, seen.started_us)
+    );
+    assert_eq!((strike.how, strike.statement_us), (How::Terminate, None));
+    assert_eq!(strike.reason.as_deref(), Some("stuck since the deploy"));
+    // the answer takes its time: a second press does nothing
+    assert_eq!(key(&mut app, KeyCode::Enter), vec![]);
+    let struck = Struck {
+        strike: strike.as_ref().clone(),
+        verdict: Verdict::Signalled(After::Gone),
+        unwritten: None,
+    };
+    assert_eq!(
+        news(&mut app, News::Struck(Box::new(struck))),
+        vec![Effect::Poll]
+    );
+    assert!(asked(&app).is_none());
+    assert!(
+        toasts(&app).contains("terminated 4711 agent-7: gone"),
+        "{}",
+        toasts(&app)
+    );
+}
+
+#[test]
+fn no_is_the_default_before_a_session_is_ended() {
+    let mut app = ready();
+    for no in [
+        KeyCode::Esc,
+        KeyCode::Enter,
+        KeyCode::Char('n'),
+        KeyCode::Char('q'),
+    ] {
+        strike_at(&mut app);
+        assert_eq!(key(&mut app, no), vec![]);
+        assert!(asked(&app).is_none(), "{no:?}");
+    }
+    strike_at(&mut app);
+    keys(&mut app, "t");
+    assert_eq!(key(&mut app, KeyCode::Enter), vec![]);
+    assert!(asked(&app).is_none(), "an empty field is no");
+    // nothing is sent on a view that is not live any more
+    strike_at(&mut app);
+    keys(&mut app, "t4711");
+    app.allow_writes = false;
+    assert_eq!(key(&mut app, KeyCode::Enter), vec![]);
+    assert!(
+        toasts(&app).contains("nothing was done: read-only"),
+        "{}",
+        toasts(&app)
+    );
+}
+
+#[test]
+fn every_row_that_leads_to_a_session_offers_it() {
+    let mut app = ready();
+    let mut snapshot = shown(&app);
+    snapshot.tasks.rows[0].locked_by_pid = Some(4711);
+    app.snapshot = Some(Arc::new(snapshot));
+    let holder = links::session_of(&shown(&app), 4711);
+    keys(&mut app, "6");
+    assert_eq!(control_k(&mut app), vec![Effect::Fetch(holder.clone())]);
+    key(&mut app, KeyCode::Esc);
+    key(&mut app, KeyCode::Enter);
+    assert_eq!(
+        control_k(&mut app),
+        vec![Effect::Fetch(holder.clone())],
+        "its details"
+    );
+    app.layers.clear();
+    let finding = RowId::Finding {
+        rule: "idle-in-transaction".into(),
+        n: 0,
+    };
+    app.go(PaneId::Findings, finding);
+    assert_eq!(
+        control_k(&mut app),
+        vec![Effect::Fetch(holder)],
+        "its finding"
+    );
+    app.layers.clear();
+    // one that nobody lists is known by its pid only
+    let mut snapshot = shown(&app);
+    snapshot.tasks.rows[0].locked_by_pid = Some(99);
+    app.snapshot = Some(Arc::new(snapshot));
+    keys(&mut app, "6");
+    let unlisted = RowId::Session {
+        pid: 99,
+        started_us: 0,
+    };
+    assert_eq!(control_k(&mut app), vec![Effect::Fetch(unlisted.clone())]);
+    news(
+        &mut app,
+        News::Detail(unlisted, Err("this session has ended".into())),
+    );
+    assert!(asked(&app).is_none() && toasts(&app).contains("session 99: this session has ended"));
+}
+
+#[test]
+fn what_is_no_session_or_our_own_is_refused() {
+    let mut app = ready();
+    let mut snapshot = shown(&app);
+    snapshot.tasks.rows[0].locked_by_pid = None;
+    app.snapshot = Some(Arc::new(snapshot));
+    let own = links::session_of(&shown(&app), 5001);
+    let prepared = RowId::Session {
+        pid: 0,
+        started_us: 0,
+    };
+    let idle = RowId::Idle {
+        application: "api".into(),
+        user: "api".into(),
+        client: String::new(),
+    };
+    let task = RowId::Task(shown(&app).tasks.rows[0].key.clone());
+    for (row, says) in [
+        (own, "jobtop's own"),
+        (prepared, "ROLLBACK PREPARED"),
+        (idle, "hold no lock"),
+        (task, "several sessions share"),
+        (RowId::Budget("api".into()), "choose one"),
+    ] {
+        app.layers.push(Layer::Detail { row, scroll: 0 });
+        assert_eq!(control_k(&mut app), vec![]);
+        assert!(toasts(&app).contains(says), "{says}: {}", toasts(&app));
+        app.layers.clear();
+    }
+    app.allow_writes = false;
+    assert_eq!(control_k(&mut app), vec![]);
+    assert!(
+        toasts(&app).contains("ending sessions is off"),
+        "{}",
+        toasts(&app)
+    );
+}
+
+#[test]
+fn the_blocker_is_shown_where_it_is_listed() {
+    let mut app = ready();
+    let mut snapshot = shown(&app);
+    snapshot.tasks.rows[0].locked_by_pid = Some(4711);
+    app.snapshot = Some(Arc::new(snapshot.clone()));
+    keys(&mut app, "6b");
+    assert_eq!(app.focus, PaneId::Waits);
+    // nobody waits behind it: the tree does not show it
+    snapshot.blocked.clear();
+    app.snapshot = Some(Arc::new(snapshot.clone()));
+    keys(&mut app, "6b");
+    let holder = links::session_of(&snapshot, 4711);
+    assert_eq!(
+        (app.focus, app.cursor_row()),
+        (PaneId::Connections, Some(holder))
+    );
+    snapshot.tasks.rows[0].locked_by_pid = None;
+    snapshot.tasks.rows[0].worker = None;
+    app.snapshot = Some(Arc::new(snapshot));
+    keys(&mut app, "6b");
+    assert!(
+        toasts(&app).contains("nobody is seen to hold this row"),
+        "{}",
+        toasts(&app)
+    );
 }

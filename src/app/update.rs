@@ -4,6 +4,7 @@ use super::palette::Palette;
 use super::row::RowId;
 use super::state::{App, Layer, PaneId, Tone};
 use super::why_not::verb;
+use crate::action::strike::Strike;
 use crate::action::{Choice, Plan, Verb};
 use crate::feed::News;
 use crate::keys::{self, Action, Risk};
@@ -39,6 +40,8 @@ pub enum Effect {
     Act(Box<Plan>),
     /// The action under way ends after its chunk.
     Stop,
+    /// End a session.
+    Strike(Box<Strike>),
     /// Send to the terminal's clipboard.
     Copy(String),
     /// Write the incident report to a file and to the clipboard.
@@ -122,6 +125,9 @@ impl App {
         if matches!(self.layers.last(), Some(Layer::Palette(_))) {
             return self.palette_key(key, action);
         }
+        if matches!(self.layers.last(), Some(Layer::Strike(_))) {
+            return self.strike_key(key, action);
+        }
         if self.editing_filter {
             return self.filter_key(key, action);
         }
@@ -145,7 +151,7 @@ impl App {
                 self.palette_move(action);
                 return true;
             }
-            Some(Layer::Confirm(_)) => return true,
+            Some(Layer::Confirm(_) | Layer::Strike(_)) => return true,
             None => return false,
         };
         *scroll = match action {
@@ -228,6 +234,7 @@ impl App {
             | Action::Priority
             | Action::Park
             | Action::Unpark => return verb(action).map_or(vec![], |verb| self.ask(verb)),
+            Action::EndSession => return self.end_session(),
             Action::Stop => return vec![Effect::Stop],
             Action::Log => {
                 self.layers.clear();

@@ -4,6 +4,7 @@ use super::row::RowId;
 use super::state::{App, Layer, PaneId};
 use crate::action::Verb;
 use crate::keys::Action;
+use crate::panes::links;
 use crate::probe::tasks::TaskKey;
 
 /// What a key does to tasks.
@@ -29,6 +30,9 @@ impl App {
             let refusal = self.write_refusal();
             return refusal.or_else(|| self.choose(verb).err().map(|(_, why)| why));
         }
+        if action == Action::EndSession {
+            return self.session_in_hand().err().map(|(_, why)| why);
+        }
         let row = || self.row_in_hand();
         let why = match action {
             Action::Open if matches!(self.under_palette(), Some(Layer::Detail { .. })) => {
@@ -41,8 +45,11 @@ impl App {
             Action::TasksOf if row().and_then(|r| self.has_tasks(r)).is_none() => {
                 "no tasks belong to this row: choose a queue, worker, session, agent or tenant"
             }
-            Action::Blocker if row().and_then(|r| self.blocker(r)).is_none() => {
-                "nothing blocks this row"
+            Action::Blocker if row().and_then(|r| links::blocker(self, &r)).is_none() => {
+                match row().map(|r| self.culprit(&r).unwrap_or(r)) {
+                    Some(RowId::Task(_)) => links::NO_HOLDER,
+                    _ => "nothing blocks this row",
+                }
             }
             Action::Mark if !matches!(self.cursor_row(), Some(RowId::Task(_))) => {
                 "only tasks can be marked: press 6"

@@ -2,6 +2,7 @@
 //! no slot is free, the poll session does it between two refreshes.
 
 use super::News;
+use crate::action::strike::{Strike, Struck};
 use crate::action::{Asker, Outcome, Progress, Run, drive};
 use crate::connect::session::Purpose;
 use crate::connect::{Fault, Session, Target};
@@ -21,6 +22,13 @@ enum Errand {
     Look(u64, Box<Asker>),
     /// Carry a plan out.
     Act(Box<Run>),
+    /// End a session that is not ours.
+    Strike {
+        strike: Box<Strike>,
+        /// Our polling session.
+        poll: i32,
+        journal: Option<String>,
+    },
 }
 
 /// Does errands.
@@ -67,6 +75,15 @@ impl Hands {
         self.start(Errand::Act(Box::new(run)));
     }
 
+    /// Ends a session. `poll` is the pid of the polling session, `journal` the journal table, quoted.
+    pub fn strike(&mut self, strike: Box<Strike>, poll: i32, journal: Option<String>) {
+        self.start(Errand::Strike {
+            strike,
+            poll,
+            journal,
+        });
+    }
+
     /// The run under way ends after its chunk.
     pub fn stop(&self) {
         if let Some(stop) = &self.stop {
@@ -81,7 +98,7 @@ impl Hands {
         self.under_way.spawn(async move {
             let purpose = match errand {
                 Errand::Look(..) => Purpose::Poll,
-                Errand::Act(_) => Purpose::Write,
+                Errand::Act(_) | Errand::Strike { .. } => Purpose::Write,
             };
             open.fetch_add(1, Ordering::Relaxed);
             match Session::open(&target, purpose, NAME).await {
@@ -123,7 +140,7 @@ impl Hands {
                     None => tell(&self.news, News::Outcome(Box::new(run.outcome()))).await,
                 }
             }
-            Some(look) => look.on(session, &self.target, &self.news).await,
+            Some(errand) => errand.on(session, &self.target, &self.news).await,
             None => {}
         }
     }
@@ -160,6 +177,17 @@ impl Errand {
                 drive(&mut run, session, target, told).await;
                 tell(news, News::Outcome(Box::new(run.outcome()))).await;
             }
+            Errand::Strike {
+                strike,
+                poll,
+                journal,
+            } => {
+                struck(
+                    news,
+                    strike.carry_out(session, poll, journal.as_deref()).await,
+                )
+                .await
+            }
         }
     }
 
@@ -170,8 +198,14 @@ impl Errand {
                 run.give_up(fault);
                 tell(news, News::Outcome(Box::new(run.outcome()))).await;
             }
+            Errand::Strike { strike, .. } => struck(news, strike.not_begun(fault)).await,
         }
     }
+}
+
+/// An attempt to end a session is finished: every one passes here, however it ended.
+pub(super) async fn struck(news: &mpsc::Sender<News>, struck: Struck) {
+    tell(news, News::Struck(Box::new(struck))).await;
 }
 
 /// Nobody listens any more only when the program ends.

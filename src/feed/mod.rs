@@ -7,6 +7,7 @@ pub mod round;
 pub mod sampler;
 pub mod slot;
 
+use crate::action::strike::{Strike, Struck};
 use crate::action::{Choice, Outcome, Plan, Preview, Progress, Verb};
 use crate::app::row::RowId;
 use crate::app::state::Detail;
@@ -38,6 +39,8 @@ pub enum News {
     Progress(Progress),
     /// What became of an action.
     Outcome(Box<Outcome>),
+    /// What became of an attempt to end a session.
+    Struck(Box<Struck>),
 }
 
 /// What the feed is told.
@@ -57,6 +60,8 @@ pub enum Order {
     Act(Box<Plan>),
     /// The action under way ends after its chunk.
     Stop,
+    /// End a session.
+    Strike(Box<Strike>),
     /// Close the session and wait for [`Order::Wake`]: a stopped program must not hold one.
     Sleep,
     /// Connect again.

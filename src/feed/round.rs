@@ -11,10 +11,11 @@ use crate::connect::{Fault, Session, Target};
 use crate::journal::Journal;
 use crate::probe::QueueProbes;
 use crate::probe::activity::Activity;
+use crate::probe::backend::Backend;
 use crate::probe::server::Server;
 use crate::probe::tasks::Filter;
 use crate::probe::tasks::Task;
-use crate::probe::{ProbeHealth, ServerTime, Snapshot, leases, maintenance, statement};
+use crate::probe::{ProbeHealth, Snapshot, leases, maintenance};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -311,10 +312,11 @@ impl Round {
                 Detail::Task(Box::new(task.ok_or("this task is gone")?))
             }
             RowId::Session { pid, started_us } => {
-                let started = ServerTime::from_epoch(*started_us as f64 / 1e6)
-                    .ok_or("this session has no start")?;
-                let text = statement::query_text(db, *pid, started).await;
-                Detail::Query(text.map_err(|f| f.to_string())?)
+                // one that is not listed is known by its pid only
+                let started = (*started_us != 0).then_some(*started_us);
+                let backend = Backend::read(db, *pid, started).await;
+                let backend = backend.map_err(|f| f.to_string())?;
+                Detail::Session(Box::new(backend.ok_or("this session has ended")?))
             }
             _ => return Err("there is nothing more to fetch for this row".into()),
         };
@@ -346,6 +348,12 @@ impl Round {
         let instance = self.queues.instance(system, schema);
         let instance = instance.ok_or_else(|| format!("{system} is not there any more"))?;
         Asker::new(instance, verb, choice)
+    }
+
+    /// The journal table, quoted, of the first system that has one.
+    pub fn journal(&self) -> Option<String> {
+        let mut tables = self.queues.instances().map(crate::queue::action::journal);
+        tables.find_map(|table| table.ok().flatten())
     }
 
     /// What carries a plan out, on any session.

@@ -1,6 +1,6 @@
 //! The task that owns the connection: connects, polls what is due, listens, answers orders, comes back.
 
-use super::hands::{Hands, no_connection};
+use super::hands::{Hands, no_connection, struck};
 use super::pace::Pace;
 use super::{News, Order};
 use crate::config::Config;
@@ -203,6 +203,9 @@ impl Sampler {
                             }
                         },
                         Some(Order::Stop) => self.hands.stop(),
+                        Some(Order::Strike(strike)) => {
+                            self.hands.strike(strike, session.pid, self.round.journal());
+                        }
                     },
                 }
             }
@@ -240,6 +243,10 @@ async fn refuse_orders(
                 let _ = news.send(News::Outcome(outcome)).await;
             }
             Some(Order::Watch(on)) => round.watch(on),
+            Some(Order::Strike(strike)) => {
+                let fault = Fault::own("no connection to the database");
+                struck(news, strike.not_begun(&fault)).await;
+            }
             Some(Order::Poll | Order::Interval(_) | Order::Wake | Order::Stop) => {}
         }
     }

@@ -11,7 +11,7 @@ mod tracker;
 mod tree;
 mod verdict;
 mod where_line;
-mod words;
+pub mod words;
 
 use crate::app::row::RowId;
 use serde::{Deserialize, Serialize};

@@ -1,10 +1,13 @@
 //! States of the program to draw in tests: an incident, a calm hour, an empty database, a lost one, hostile text.
 
+use crate::action::strike::facts::Facts;
 use crate::app::row::RowId;
 use crate::app::state::{App, Detail, Link, LogLine, PaneId, Tone, View};
+use crate::app::strike::{Question, Stage as Asking};
 use crate::config::{BudgetRule, Config};
 use crate::findings::{Finding, Layer, Mark, Report, Severity, Where};
 use crate::probe::activity::{Blocked, Budget, Connections, Session, Wait};
+use crate::probe::backend::Backend;
 use crate::probe::cost::{Cost, Spender, TopTask};
 use crate::probe::failures::{FailureGroup, Failures, Sample};
 use crate::probe::flow::Flow;
@@ -1143,4 +1146,35 @@ pub fn task_detail(mut app: App) -> (App, RowId) {
     app.details
         .insert(row.clone(), Ok(Arc::new(Detail::Task(Box::new(detail)))));
     (app, row)
+}
+
+/// The session of the incident that idles inside a transaction, as the server has it.
+pub fn backend() -> Backend {
+    Backend {
+        started_us: Some(1_786_700_000_000_001),
+        statement_us: Some(1_786_715_639_000_001),
+        kind: "client backend".into(),
+        role: "agents".into(),
+        application: "agent-7".into(),
+        database: "prod-agents".into(),
+        client: some("10.0.3.7"),
+        state: some("idle in transaction"),
+        statement: "UPDATE tasks\n  SET progress = $1 WHERE id = ANY ($2)".into(),
+        xact_s: Some(492.4),
+        statement_s: Some(492.0),
+        state_s: Some(492.0),
+        permitted: true,
+        me: "oncall".into(),
+        ..Backend::default()
+    }
+}
+
+/// The question before that session is ended, once it has been read.
+pub fn strike(app: &App) -> Question {
+    let snapshot = app.snapshot.as_deref().expect("data");
+    let mut question = Question::new(crate::panes::links::session_of(snapshot, 4711), 4711);
+    let facts = Facts::of(4711, &backend(), snapshot);
+    question.seen = Some((backend(), facts));
+    question.stage = Asking::Choose;
+    question
 }

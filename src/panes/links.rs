@@ -100,38 +100,44 @@ fn task_of(snapshot: &Snapshot, task: &Task, of: &RowId) -> bool {
     }
 }
 
-/// The session that stands in the way of a row, if any: the head of the chain it waits in.
+/// What can be said where no session is known to hold a task's row.
+pub const NO_HOLDER: &str =
+    "nobody is seen to hold this row (a lock that several sessions share does not name them)";
+
+/// The row of the session of that pid; of one that is not listed (a process of the server, another database's) the
+/// start is not known.
+pub fn session_of(snapshot: &Snapshot, pid: i32) -> RowId {
+    session(snapshot, pid).map_or(RowId::Session { pid, started_us: 0 }, session_row)
+}
+
+/// The session that stands in the way of a row, if any: the one that holds its row, else the head of the chain it
+/// waits in.
 pub fn blocker(app: &App, row: &RowId) -> Option<RowId> {
     let (snapshot, report) = app.shown()?;
     let chains = Chains::of(snapshot);
-    let of_pid = |pid: i32| session(snapshot, pid).map(session_row);
+    let of_pid = |pid: i32| session_of(snapshot, pid);
     // One who neither waits nor is waited for stands in nobody's way.
     let in_way = |pid: i32| {
         let root = chains.root_of(pid);
-        of_pid(root).filter(|_| root != pid || !chains.behind(root).is_empty())
+        (root != pid || !chains.behind(root).is_empty()).then(|| of_pid(root))
     };
     match row {
         RowId::Session { pid, .. } => in_way(*pid),
         RowId::Task(key) => {
             let task = snapshot.tasks.rows.iter().find(|t| t.key == *key)?;
             match task.locked_by_pid {
-                Some(pid) => of_pid(chains.root_of(pid)),
+                Some(pid) => Some(of_pid(pid)),
                 None => in_way(pid_of_worker(snapshot, task.worker.as_deref()?)?),
             }
         }
         RowId::Worker { worker, .. } => in_way(pid_of_worker(snapshot, worker)?),
         RowId::Queue { .. } => {
             let queue = queue_of(snapshot, row)?;
-            let holder = snapshot
-                .tasks
-                .rows
-                .iter()
-                .filter(|t| t.key.queue == queue.queue && t.key.system == queue.system)
-                .find_map(|t| t.locked_by_pid);
-            holder
-                .or_else(|| chains.roots().first().copied())
-                .and_then(of_pid)
+            let of = |t: &&Task| t.key.queue == queue.queue && t.key.system == queue.system;
+            let mut held = snapshot.tasks.rows.iter().filter(of);
+            held.find_map(|t| t.locked_by_pid).map(of_pid)
         }
+        RowId::Wait { kind, .. } if kind == "Lock" => chains.roots().first().copied().map(of_pid),
         RowId::Finding { rule, n } => {
             let finding = report.findings.iter().filter(|f| f.rule == *rule).nth(*n)?;
             let culprit = finding.culprit.as_ref()?;
@@ -141,7 +147,7 @@ pub fn blocker(app: &App, row: &RowId) -> Option<RowId> {
                 other => blocker(app, other),
             }
         }
-        _ => chains.roots().first().copied().and_then(of_pid),
+        _ => None,
     }
 }
 

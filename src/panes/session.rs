@@ -214,8 +214,12 @@ fn holds(snapshot: &Snapshot, s: &Session, lines: &mut Vec<Line<'static>>) {
 fn query(app: &App, s: &Session) -> Vec<Line<'static>> {
     match app.details.get(&session_row(s)) {
         Some(Ok(detail)) => match detail.as_ref() {
-            Detail::Query(q) if q.trim().is_empty() => vec![Line::from(dim("none yet"))],
-            Detail::Query(q) => clean::lines(q).map(|l| Line::from(text(l))).collect(),
+            Detail::Session(s) if s.statement.trim().is_empty() => {
+                vec![Line::from(dim("none yet"))]
+            }
+            Detail::Session(s) => clean::lines(&s.statement)
+                .map(|l| Line::from(text(l)))
+                .collect(),
             Detail::Task(_) => Vec::new(),
         },
         Some(Err(why)) => vec![Line::from(ink(why, Ink::Warn))],

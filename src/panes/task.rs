@@ -2,6 +2,7 @@
 
 use super::chains::Chains;
 use super::common::{NO_END, no_end, session, session_name};
+use super::links::NO_HOLDER;
 use super::session::{field, heading, plain};
 use crate::app::row::RowId;
 use crate::app::state::{App, Detail};
@@ -23,7 +24,7 @@ pub fn detail(app: &App, row: &RowId) -> Option<Vec<Line<'static>>> {
     Some(match app.details.get(row) {
         Some(Ok(d)) => match d.as_ref() {
             Detail::Task(d) => whole(snapshot, d),
-            Detail::Query(_) => return None,
+            Detail::Session(_) => return None,
         },
         Some(Err(why)) => {
             let mut lines = listed.map_or_else(Vec::new, |t| facts(snapshot, t, Vec::new()));
@@ -178,7 +179,7 @@ fn facts(snapshot: &Snapshot, t: &Task, more: Vec<Line<'static>>) -> Vec<Line<'s
     lines
 }
 
-/// What the session behind it waits for.
+/// The session that holds its row, and what the session of its worker waits for.
 fn waits(snapshot: &Snapshot, t: &Task) -> Vec<Line<'static>> {
     let who = |pid: i32| {
         session(snapshot, pid).map_or(format!("pid {pid}"), |s| {
@@ -190,18 +191,21 @@ fn waits(snapshot: &Snapshot, t: &Task) -> Vec<Line<'static>> {
             )
         })
     };
-    if let Some(pid) = t.locked_by_pid {
-        return vec![field("row locked by", vec![ink(who(pid), Ink::Bad)])];
+    let mut lines = Vec::new();
+    match t.locked_by_pid {
+        Some(pid) => lines.push(field("row locked by", vec![ink(who(pid), Ink::Bad)])),
+        None if t.stuck.is_some() => lines.push(field("row locked by", vec![dim(NO_HOLDER)])),
+        None => {}
     }
     let Some(worker) = t.worker.as_deref() else {
-        return Vec::new();
+        return lines;
     };
     let own = snapshot.sessions.iter().filter(|s| s.application == worker);
     let waiting = own
         .filter_map(|s| s.pid)
         .find_map(|pid| snapshot.blocked.iter().find(|b| b.pid == pid));
-    waiting.map_or_else(Vec::new, |b| {
-        vec![field(
+    lines.extend(waiting.map(|b| {
+        field(
             "its session",
             vec![
                 text(format!(
@@ -211,8 +215,9 @@ fn waits(snapshot: &Snapshot, t: &Task) -> Vec<Line<'static>> {
                 )),
                 ink(who(Chains::of(snapshot).root_of(b.pid)), Ink::Bad),
             ],
-        )]
-    })
+        )
+    }));
+    lines
 }
 
 /// Each moment, how long ago it was, and the stage that it ended.

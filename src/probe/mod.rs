@@ -3,6 +3,7 @@
 //! A snapshot is plain data: the same value feeds the screen, `--once --json` and the tests.
 
 pub mod activity;
+pub mod backend;
 pub mod cost;
 pub mod failures;
 pub mod flow;
@@ -11,7 +12,6 @@ pub mod maintenance;
 pub mod queues;
 pub mod server;
 pub mod stages;
-pub mod statement;
 pub mod tasks;
 pub mod units;
 pub mod watch;

@@ -3,9 +3,9 @@
 use super::glyphs;
 use super::text::{dim, flow, ink, line_width, spread, text, wrap};
 use super::theme::Ink;
-use crate::app::state::{App, Layer, Toast, Tone};
+use crate::app::state::{App, Layer, PaneId, Toast, Tone};
 use crate::findings::Severity;
-use crate::keys::{KEYS, Risk};
+use crate::keys::{Action, KEYS, Risk};
 use crate::text::thousands;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -16,7 +16,7 @@ use ratatui::widgets::{Clear, Widget};
 pub fn line(app: &App, width: u16) -> Line<'static> {
     let width = usize::from(width);
     let fixed: Option<Vec<Vec<Span<'static>>>> = match app.layers.last() {
-        Some(Layer::Confirm(_)) => Some(Vec::new()),
+        Some(Layer::Confirm(_) | Layer::Strike(_)) => Some(Vec::new()),
         Some(Layer::Help { .. } | Layer::Detail { .. }) => Some(vec![
             hint("Esc", "close"),
             hint("j k", "scroll"),
@@ -61,7 +61,11 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
         spans.extend(flow(groups, 3, width.saturating_sub(2)));
         return Line::from(spans);
     }
-    let (right, shorter) = writes(app);
+    // sessions are ended where they are listed; where there is no room, the tasks' keys give way there
+    let sessions = [PaneId::Connections, PaneId::Waits].contains(&app.focus);
+    let may = app.write_refusal().is_none();
+    let (right, shorter) = writes(app, |a| sessions || a != Action::EndSession);
+    let (without, shortest) = writes(app, |a| (sessions && may) == (a == Action::EndSession));
     let looks = KEYS
         .iter()
         .filter(|b| b.risk == Risk::Looks && !b.hint.is_empty());
@@ -71,7 +75,7 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
     let size = |spans: &[Span<'static>]| line_width(&Line::from(spans.to_vec()));
     let all: usize = groups.iter().map(|g| size(g)).sum();
     for gap in [3, 2] {
-        for right in [&right, &shorter] {
+        for right in [&right, &shorter, &without, &shortest] {
             if 1 + all + gap * (groups.len() - 1) + 2 + size(right) <= width {
                 let mut left = vec![Span::raw(" ")];
                 left.extend(flow(groups, gap, width));
@@ -82,52 +86,45 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
     // Help must stay: it names all the others. Quit too: nobody should be trapped.
     let mut kept = groups;
     while kept.len() > 2
-        && 1 + kept.iter().map(|g| size(g) + 2).sum::<usize>() + size(&shorter) > width
+        && 1 + kept.iter().map(|g| size(g) + 2).sum::<usize>() + size(&shortest) > width
     {
         let victim = kept.len() - 3;
         kept.remove(victim);
     }
     let mut left = vec![Span::raw(" ")];
     left.extend(flow(kept, 2, width));
-    spread(left, &[shorter], width)
+    spread(left, &[shortest], width)
+}
+
+/// The keys that write and that are possible now, or why none may: as long as it gets, and shorter.
+fn writes(app: &App, here: impl Fn(Action) -> bool) -> (Vec<Span<'static>>, Vec<Span<'static>>) {
+    let writes = KEYS.iter().filter(|b| b.risk == Risk::Writes);
+    let writes = writes.filter(|b| !b.hint.is_empty() && here(b.action));
+    let writes = writes.filter_map(|b| Some((b, *b.keys.first()?)));
+    let Some(why) = app.write_refusal() else {
+        let possible = writes.filter(|(b, _)| app.why_not(b.action).is_none());
+        let groups = possible.map(|(b, key)| hint(key, b.hint));
+        let all: Vec<Span<'static>> = groups
+            .flat_map(|g| [g, vec![Span::raw("  ")]].concat())
+            .collect();
+        return (all.clone(), all);
+    };
+    let keys: Vec<&str> = writes.map(|(_, key)| key).collect();
+    let keys = keys.join(" ");
+    let (reason, advice) = why.split_once(": ").unwrap_or((&why, ""));
+    let long = if advice.is_empty() {
+        reason.to_string()
+    } else {
+        format!("{reason} ({advice})")
+    };
+    (
+        vec![dim(format!("{keys} off: {long} "))],
+        vec![dim(format!("{keys} off: {reason} "))],
+    )
 }
 
 fn hint(key: &str, word: &str) -> Vec<Span<'static>> {
     vec![ink(key, Ink::Key), dim(format!(" {word}"))]
-}
-
-/// The keys that write: those that are possible now, then the others by the reason why not; in full, and without
-/// advice.
-fn writes(app: &App) -> (Vec<Span<'static>>, Vec<Span<'static>>) {
-    let mut on: Vec<Span<'static>> = Vec::new();
-    let mut off: Vec<(String, Vec<&str>)> = Vec::new();
-    for b in KEYS.iter().filter(|b| b.risk == Risk::Writes) {
-        let Some(key) = b.keys.first().filter(|_| !b.hint.is_empty()) else {
-            continue;
-        };
-        match app.why_not(b.action) {
-            None => {
-                on.extend(hint(key, b.hint));
-                on.push(Span::raw("  "));
-            }
-            Some(why) => match off.iter_mut().find(|(w, _)| *w == why) {
-                Some((_, keys)) => keys.push(key),
-                None => off.push((why, vec![key])),
-            },
-        }
-    }
-    let (mut long, mut short) = (on.clone(), on);
-    for (why, keys) in off {
-        let keys = keys.join(" ");
-        let (reason, advice) = why.split_once(": ").unwrap_or((&why, ""));
-        let advice = match advice {
-            "" => String::new(),
-            advice => format!(" ({advice})"),
-        };
-        long.push(dim(format!("{keys} off: {reason}{advice} ")));
-        short.push(dim(format!("{keys} off: {reason} ")));
-    }
-    (long, short)
 }
 
 /// The newest toasts over the last lines of the screen, newest lowest.

@@ -1,9 +1,9 @@
 //! What lies over the panes: help, details of a row, the question before a write (the palette: `palette`).
 
-use super::field;
 use super::fmt;
 use super::text::{dim, fit, ink, line_width, text, wrap};
 use super::theme::Ink;
+use super::{ask, strike};
 use crate::app::dialog::{Dialog, Stage};
 use crate::app::state::{App, Layer};
 use crate::keys::{Binding, Group, KEYS, Risk};
@@ -19,6 +19,7 @@ pub fn draw(buffer: &mut Buffer, area: Rect, app: &App) {
         match layer {
             Layer::Confirm(dialog) => confirm(buffer, area, dialog),
             Layer::Palette(palette) => super::palette::draw(buffer, area, app, palette),
+            Layer::Strike(question) => strike::draw(buffer, area, question),
             Layer::Help { scroll } => {
                 let (title, lines) = page(app, layer, area);
                 scrolled(buffer, sheet(area), &title, &lines, *scroll);
@@ -209,48 +210,20 @@ fn help(app: &App) -> Vec<Line<'static>> {
     lines
 }
 
-/// The question before a write. Its default is No, and its last lines are always visible.
+/// The question before a write.
 fn confirm(buffer: &mut Buffer, area: Rect, dialog: &Dialog) {
-    let width = area.width.saturating_sub(4).min(84);
-    let room = usize::from(width.saturating_sub(4));
-    let mut lines: Vec<Line<'static>> = dialog
-        .lines
-        .iter()
-        .flat_map(|l| wrap(&Line::from(text(l)), room, 2))
-        .collect();
-    let foot = foot(dialog, room);
-    let most = usize::from(area.height).saturating_sub(4 + foot.len());
-    if lines.len() > most {
-        let left = lines.len() - most + 1;
-        lines.truncate(most.saturating_sub(1));
-        lines.push(Line::from(dim(format!("{left} more lines"))));
-    }
-    if !lines.is_empty() {
-        lines.push(Line::default());
-    }
-    lines.extend(foot);
-    let height = (lines.len() as u16 + 2).min(area.height);
-    let place = Rect::new(
-        area.x + (area.width - width) / 2,
-        area.y + (area.height - height) / 2,
-        width,
-        height,
-    );
-    frame(buffer, place, &dialog.title);
-    let inside = inner(place);
-    for (line, y) in lines.iter().zip(inside.top()..inside.bottom()) {
-        buffer.set_line(inside.x, y, line, inside.width);
-    }
+    let lines: Vec<Line<'static>> = dialog.lines.iter().map(|l| Line::from(text(l))).collect();
+    let foot = foot(dialog, ask::room(area));
+    ask::draw(buffer, area, &dialog.title, &lines, foot);
 }
 
 fn foot(dialog: &Dialog, room: usize) -> Vec<Line<'static>> {
     let one = dialog.preview.as_ref().is_some_and(|p| p.eligible == 1);
     let what = dialog.verb.words(if one { "it" } else { "them" });
-    let no = vec![ink("Esc", Ink::Key), text(" no"), dim(" (the default)")];
     let (asked, yes) = match dialog.stage {
         Stage::Counting => {
             let mut line = vec![ink("reading the tasks as they are now…      ", Ink::Warn)];
-            line.extend(no);
+            line.extend(ask::no());
             return vec![Line::from(line)];
         }
         Stage::Running => {
@@ -263,16 +236,7 @@ fn foot(dialog: &Dialog, room: usize) -> Vec<Line<'static>> {
             ])];
         }
         Stage::Over => return vec![Line::from(dim("any key closes this"))],
-        Stage::Confirm if dialog.must_type.is_empty() => {
-            let mut spans = vec![
-                ink("y", Ink::Key),
-                text(format!(" yes, {what}      ")),
-                ink("n", Ink::Key),
-                dim(" or "),
-            ];
-            spans.extend(no);
-            return wrap(&Line::from(spans), room, 0);
-        }
+        Stage::Confirm if dialog.must_type.is_empty() => return ask::yes_or_no(&what, room),
         Stage::Number => (
             "new priority (which end goes first is the queue's own rule): ".to_string(),
             " go on".to_string(),
@@ -283,22 +247,10 @@ fn foot(dialog: &Dialog, room: usize) -> Vec<Line<'static>> {
             format!(" yes, {what}"),
         ),
     };
-    let typed = dialog.input.value();
+    let typed = dialog.input.value().trim();
     let ready = match dialog.stage {
-        Stage::Confirm => typed.trim() == dialog.must_type,
-        _ => !typed.trim().is_empty(),
+        Stage::Confirm => typed == dialog.must_type,
+        _ => !typed.is_empty(),
     };
-    let mut spans = vec![
-        ink("Enter", if ready { Ink::Key } else { Ink::Dim }),
-        ink(
-            format!("{yes}      "),
-            if ready { Ink::Text } else { Ink::Dim },
-        ),
-    ];
-    spans.extend(no);
-    let mut asked = vec![text(asked)];
-    asked.extend(field::spans(&dialog.input));
-    let mut lines = wrap(&Line::from(asked), room, 2);
-    lines.push(Line::from(spans));
-    lines
+    ask::field(&asked, &dialog.input, &yes, ready, room)
 }

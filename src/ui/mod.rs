@@ -1,5 +1,6 @@
 //! The screen: a pure function of the state. Nothing here does I/O or asks a clock.
 
+mod ask;
 mod block;
 mod brief;
 pub mod clean;
@@ -16,6 +17,7 @@ mod overview;
 pub mod palette;
 pub mod plain;
 pub mod report;
+mod strike;
 pub mod svg;
 pub mod table;
 pub mod text;

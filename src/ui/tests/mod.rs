@@ -87,10 +87,12 @@ fn text_of(buffer: &Buffer) -> String {
 
 /// The incident with everything that can lie over it.
 fn overlays() -> Vec<(&'static str, App)> {
+    use crate::action::strike::How;
     use crate::action::{Choice, Preview, Verb, facts};
     use crate::app::dialog::{Dialog, Stage};
     use crate::app::palette::Palette;
     use crate::app::state::{Toast, Tone};
+    use crate::app::strike::{Question, Stage as Asking};
     use crate::keys::Action;
     let base = fixture::cursor(fixture::incident(), PaneId::Tasks, 0);
     let snapshot = base.snapshot.as_ref().expect("data");
@@ -159,12 +161,34 @@ fn overlays() -> Vec<(&'static str, App)> {
     };
     let mut palette_off = palette("", Some(Action::Cancel));
     palette_off.allow_writes = false;
+    let strike = |change: fn(&mut Question)| {
+        let mut question = fixture::strike(&base);
+        change(&mut question);
+        with(Layer::Strike(Box::new(question)))
+    };
     vec![
         ("palette", palette("", None)),
         ("palette-end", palette("", Some(Action::Suspend))),
         ("palette-typed", palette("row", Some(Action::TasksOf))),
         ("palette-none", palette("no such thing", None)),
         ("palette-off", palette_off),
+        ("strike", strike(|_| {})),
+        (
+            "strike-typed",
+            strike(|q| {
+                q.stage = Asking::Confirm(How::Terminate);
+                q.must_type = "4711".into();
+                q.input = "4711 stuck since the deploy".into();
+            }),
+        ),
+        (
+            "strike-reading",
+            strike(|q| (q.seen, q.stage) = (None, Asking::Reading)),
+        ),
+        (
+            "strike-busy",
+            strike(|q| q.stage = Asking::Running(How::Terminate)),
+        ),
         ("confirm", confirm(|_| {})),
         ("confirm-typed", confirm(|d| d.input = "3".into())),
         ("confirm-one", confirm(|d| d.must_type.clear())),

@@ -50,6 +50,10 @@ fn panes_whole() {
         app.zoom = Some(pane);
         both(&format!("pane-{pane:?}").to_lowercase(), &app);
     }
+    let mut app = fixture::cursor(fixture::incident(), PaneId::Connections, 1);
+    app.zoom = Some(PaneId::Connections);
+    app.allow_writes = true;
+    both("pane-connections-writes", &app);
 }
 
 #[test]
@@ -67,7 +71,7 @@ fn what_lies_over_them() {
     }
     for (name, app) in overlays()
         .into_iter()
-        .filter(|(n, _)| ["task", "confirm", "palette", "palette-off"].contains(n))
+        .filter(|(n, _)| ["task", "confirm", "palette", "palette-off", "strike"].contains(n))
     {
         insta::assert_snapshot!(format!("over-{name}-160x45"), dump(&app, 160, 45));
     }
