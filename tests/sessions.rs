@@ -5,12 +5,14 @@ mod common;
 mod setup;
 
 use common::place::Place;
-use jobtop::action::strike::{After, How, Strike, Struck, Verdict};
+use jobtop::action::strike::{After, How, Strike, Struck, Verdict, With};
 use jobtop::connect::{Session, Target, session::Purpose};
 use jobtop::demo::cluster::{Cluster, Options};
+use jobtop::journal::{Entry, Journal};
 use jobtop::probe::backend::Backend;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio_postgres::{Client, Config};
 
@@ -20,6 +22,7 @@ struct Db {
     poll: Session,
     write: Session,
     config: Config,
+    journal: PathBuf,
 }
 
 const JOURNAL: &str = "\"agent_queue\".\"operator_actions\"";
@@ -31,7 +34,22 @@ async fn open(hint: &str) -> Db {
         client,
         poll,
         write,
+        journal: Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("{}.jsonl", config.get_dbname().expect("a name"))),
         config,
+    }
+}
+
+fn with(journal: &Path, poll: i32, table: Option<String>) -> With {
+    let settings = jobtop::config::Config {
+        journal_file: Some(journal.into()),
+        ..jobtop::config::Config::default()
+    };
+    With {
+        poll,
+        server: "here".into(),
+        table,
+        journal: Journal::open(&settings).expect("a journal"),
     }
 }
 
@@ -67,9 +85,23 @@ impl Db {
     }
 
     async fn carry_out(&self, strike: Strike) -> Struck {
-        strike
-            .carry_out(&self.write, self.poll.pid, Some(JOURNAL))
-            .await
+        self.carry_out_beside(strike, self.poll.pid).await
+    }
+
+    /// With this pid as that of our polling session.
+    async fn carry_out_beside(&self, strike: Strike, poll: i32) -> Struck {
+        let with = with(&self.journal, poll, Some(JOURNAL.into()));
+        strike.carry_out(&self.write, &with).await
+    }
+
+    /// Phases and outcomes in the local journal.
+    fn noted(&self) -> Vec<String> {
+        let line = |e: Entry| {
+            let outcomes: Vec<&str> = e.outcomes.values().map(String::as_str).collect();
+            format!("{:?} {} {}", e.phase, e.action, outcomes.join(","))
+        };
+        let entries = jobtop::journal::read(&self.journal).expect("a journal");
+        entries.map(|e| line(e.expect("a whole line"))).collect()
     }
 
     /// Waits until a session runs a statement.
@@ -176,10 +208,12 @@ async fn jobtops_own_sessions_are_refused() {
     }
     // the polling session is known by its pid, too
     let strike = db.strike(renamed_pid, How::Terminate).await;
-    let struck = strike
-        .carry_out(&db.write, renamed_pid, Some(JOURNAL))
-        .await;
+    let struck = db.carry_out_beside(strike, renamed_pid).await;
     assert_eq!(struck.verdict, Verdict::Ours);
+    let noted = db.noted();
+    assert_eq!(noted.len(), 8, "before and after each: {noted:?}");
+    assert_eq!(noted[0].trim(), "Begun terminate");
+    assert_eq!(noted[1], "Ended terminate refused");
     assert!(alive(&other).await && alive(&renamed).await);
     db.see(db.poll.pid).await;
     let refused = "SELECT count(*)::text FROM agent_queue.operator_actions WHERE outcomes::text ~ 'refused' AND changed = 0";
@@ -261,7 +295,12 @@ async fn a_missing_right_is_named_and_a_journal_that_cannot_be_written_stops_not
         let strike = Strike::new(pid, &seen, How::Terminate, None).expect("a start");
         (
             lacks,
-            strike.carry_out(&oncall, db.poll.pid, Some(JOURNAL)).await,
+            strike
+                .carry_out(
+                    &oncall,
+                    &with(&db.journal, db.poll.pid, Some(JOURNAL.into())),
+                )
+                .await,
         )
     };
     let (lacks, struck) = try_it(app_pid).await;
@@ -412,6 +451,8 @@ fn a_replication_sender_is_ended_only_if_it_is_asked_for_as_such() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let write = writer(&config).await;
+        let journal = Path::new(env!("CARGO_TARGET_TMPDIR")).join("walsender.jsonl");
+        let beside = with(&journal, 0, None);
         let seen = Backend::read(&write, pid, None)
             .await
             .expect("read")
@@ -423,7 +464,7 @@ fn a_replication_sender_is_ended_only_if_it_is_asked_for_as_such() {
             replication: false,
             ..strike.clone()
         };
-        let verdict = careless.carry_out(&write, 0, None).await.verdict;
+        let verdict = careless.carry_out(&write, &beside).await.verdict;
         assert_eq!(verdict, Verdict::Replication);
         assert!(
             Backend::read(&write, pid, None)
@@ -431,7 +472,7 @@ fn a_replication_sender_is_ended_only_if_it_is_asked_for_as_such() {
                 .expect("read")
                 .is_some()
         );
-        let verdict = strike.carry_out(&write, 0, None).await.verdict;
+        let verdict = strike.carry_out(&write, &beside).await.verdict;
         assert_eq!(verdict, Verdict::Signalled(After::Gone));
     });
     let mut rest = Vec::new();

@@ -91,20 +91,23 @@ async fn transaction(
         });
     }
     if let Some(table) = journal {
-        let entry = Entry {
-            id,
-            action: plan.verb.name(),
-            outcomes: fates
-                .iter()
-                .map(|f| (f.key.id.as_str(), f.outcome.as_str()))
-                .collect(),
-            changed: fates.iter().filter(|f| f.done()).count(),
-            reason: plan.reason.as_deref(),
-            sql: sql.text(),
-        };
+        let entry = row(plan, id, sql.text(), &fates);
         journal::write(db, table, &entry).await?;
     }
     Ok((fates, xid.unwrap_or_default()))
+}
+
+/// What the journals say about a transaction that was written.
+pub(super) fn row<'a>(plan: &'a Plan, id: &'a str, sql: &'a str, fates: &'a [Fate]) -> Entry<'a> {
+    let outcome = |f: &'a Fate| (f.key.id.as_str(), f.outcome.as_str());
+    Entry {
+        id,
+        action: plan.verb.name(),
+        outcomes: fates.iter().map(outcome).collect(),
+        changed: fates.iter().filter(|f| f.done()).count(),
+        reason: plan.reason.as_deref(),
+        sql,
+    }
 }
 
 /// Asks the server, for up to ten seconds, what became of a transaction.

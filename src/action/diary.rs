@@ -1,9 +1,23 @@
 //! The local journal's lines about one action: before each transaction and after it.
 
-use super::{Fate, Plan, Target as Task};
+use super::journal::Entry as Row;
 use crate::connect::{Cells, Fault, Session};
 use crate::journal::{Entry, FORMAT, Journal, Phase, host, person};
 use chrono::Utc;
+
+/// What the lines of an action have in common.
+pub(super) struct About<'a> {
+    /// Names the action.
+    pub id: &'a str,
+    /// `requeue`, `terminate`, ….
+    pub action: &'a str,
+    /// Profile and schema; empty where it is not about a queue.
+    pub home: (&'a str, &'a str),
+    /// Why, in the operator's words.
+    pub reason: Option<&'a str>,
+    /// How we call the server.
+    pub server: &'a str,
+}
 
 /// Writes them.
 pub(super) struct Diary {
@@ -13,36 +27,30 @@ pub(super) struct Diary {
 }
 
 impl Diary {
-    /// Asks the server who and where we are to it; `server` is how we call it.
-    pub async fn open(
-        journal: Journal,
-        db: &Session,
-        server: &str,
-        plan: &Plan,
-    ) -> Result<Self, Fault> {
+    /// Asks the server who and where we are to it.
+    pub async fn open(journal: Journal, db: &Session, about: About<'_>) -> Result<Self, Fault> {
         let sql = "SELECT session_user::text AS db_user, host(inet_client_addr())::text AS client, \
                    current_database()::text AS database";
         let rows = db.query(sql, &[]).await?;
         let row = rows.first();
         let row = row.ok_or_else(|| Fault::own("the server returned no row"))?;
-        let key = plan.targets.first().map(|t| &t.key);
         Ok(Self {
             journal,
             line: Entry {
                 format: FORMAT,
                 at: Utc::now(),
                 phase: Phase::Begun,
-                action_id: plan.action_id.clone(),
-                action: plan.verb.name().into(),
+                action_id: about.id.into(),
+                action: about.action.into(),
                 who: person(),
                 db_user: row.word("db_user")?,
                 host: host(),
                 client_addr: row.text("client")?,
-                server: server.into(),
+                server: about.server.into(),
                 database: row.word("database")?,
-                system: key.map_or_else(String::new, |k| k.system.clone()),
-                schema: key.map_or_else(String::new, |k| k.schema.clone()),
-                reason: plan.reason.clone(),
+                system: about.home.0.into(),
+                schema: about.home.1.into(),
+                reason: about.reason.map(Into::into),
                 sql: None,
                 ids: Vec::new(),
                 asked: None,
@@ -55,39 +63,38 @@ impl Diary {
     }
 
     /// A transaction is about to be sent.
-    pub fn begun(&self, id: &str, sql: &str, targets: &[Task]) -> Result<(), String> {
+    pub fn begun(&self, id: &str, sql: &str, ids: Vec<String>) -> Result<(), String> {
         self.append(Entry {
             action_id: id.into(),
             sql: Some(sql.into()),
-            ids: targets.iter().map(|t| t.key.id.clone()).collect(),
+            ids,
             ..self.line.clone()
         })
     }
 
-    /// It was written, so it did this.
-    pub fn ended(&self, id: &str, fates: &[Fate]) -> Result<(), String> {
-        let changed = fates.iter().filter(|f| f.done()).count() as u64;
-        let asked = fates.len() as u64;
-        let outcome = |f: &Fate| (f.key.id.clone(), f.outcome.clone());
+    /// It was written, and did this.
+    pub fn ended(&self, row: &Row<'_>) -> Result<(), String> {
+        let asked = row.outcomes.len() as u64;
+        let outcome = |(id, outcome): &(&str, &str)| (id.to_string(), outcome.to_string());
         self.append(Entry {
-            action_id: id.into(),
+            action_id: row.id.into(),
             phase: Phase::Ended,
-            ids: fates.iter().map(|f| f.key.id.clone()).collect(),
+            ids: row.outcomes.iter().map(|(id, _)| id.to_string()).collect(),
             asked: Some(asked),
-            changed: Some(changed),
-            skipped: Some(asked - changed),
-            outcomes: fates.iter().map(outcome).collect(),
+            changed: Some(row.changed as u64),
+            skipped: Some(asked - row.changed as u64),
+            outcomes: row.outcomes.iter().map(outcome).collect(),
             ..self.line.clone()
         })
     }
 
     /// It was not written, or nobody knows.
-    pub fn failed(&self, id: &str, targets: &[Task], why: &str) -> Result<(), String> {
+    pub fn failed(&self, id: &str, ids: Vec<String>, why: &str) -> Result<(), String> {
         self.append(Entry {
             action_id: id.into(),
             phase: Phase::Ended,
-            ids: targets.iter().map(|t| t.key.id.clone()).collect(),
-            asked: Some(targets.len() as u64),
+            asked: Some(ids.len() as u64),
+            ids,
             error: Some(why.into()),
             ..self.line.clone()
         })

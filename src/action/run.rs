@@ -1,8 +1,8 @@
 //! A plan on its way: chunk after chunk, each a transaction of its own, with a pause between them; rows that others
 //! have locked come again at the end; it can be stopped between two chunks. It runs on any session.
 
-use super::chunk::{Ended, Told, perform, resolve};
-use super::diary::Diary;
+use super::chunk::{Ended, Told, perform, resolve, row};
+use super::diary::{About, Diary};
 use super::{Fate, Outcome, Plan, Target as Task};
 use crate::connect::{Fault, Session, Target};
 use crate::journal::Journal;
@@ -40,6 +40,12 @@ struct Chunk {
     /// Which of the statements.
     step: usize,
     targets: Vec<Task>,
+}
+
+impl Chunk {
+    fn ids(&self) -> Vec<String> {
+        self.targets.iter().map(|t| t.key.id.clone()).collect()
+    }
 }
 
 /// A plan with the statements that carry it out, and how far it is.
@@ -172,12 +178,20 @@ impl Run {
         chunk: &Chunk,
     ) -> Result<(), String> {
         if self.diary.is_none() {
-            let opened = Diary::open(self.journal.clone(), db, &target.host, &self.plan).await;
+            let key = self.plan.targets.first().map(|t| &t.key);
+            let about = About {
+                id: &self.plan.action_id,
+                action: self.plan.verb.name(),
+                home: key.map_or(("", ""), |k| (&k.system, &k.schema)),
+                reason: self.plan.reason.as_deref(),
+                server: &target.host,
+            };
+            let opened = Diary::open(self.journal.clone(), db, about).await;
             self.diary = Some(opened.map_err(|f| f.to_string())?);
         }
         let sql = self.steps[chunk.step].text();
         let diary = self.diary.as_ref();
-        diary.map_or(Ok(()), |d| d.begun(id, sql, &chunk.targets))
+        diary.map_or(Ok(()), |d| d.begun(id, sql, chunk.ids()))
     }
 
     /// Sends a chunk, and says whether its outcome could be written down.
@@ -196,12 +210,12 @@ impl Run {
         };
         match ended {
             Ended::Written(fates) => {
-                let noted = diary.ended(id, &fates);
+                let noted = diary.ended(&row(&self.plan, id, sql.text(), &fates));
                 self.took(chunk, fates);
                 noted
             }
             Ended::Nothing(fault) => {
-                let noted = diary.failed(id, &chunk.targets, &nothing_written(&fault));
+                let noted = diary.failed(id, chunk.ids(), &nothing_written(&fault));
                 self.failed(chunk, &fault);
                 noted
             }
@@ -219,8 +233,8 @@ impl Run {
                     ),
                 };
                 let noted = match told {
-                    Told::Committed => diary.ended(id, &fates),
-                    _ => diary.failed(id, &chunk.targets, &why),
+                    Told::Committed => diary.ended(&row(&self.plan, id, sql.text(), &fates)),
+                    _ => diary.failed(id, chunk.ids(), &why),
                 };
                 match told {
                     Told::Committed => self.took(chunk, fates),

@@ -8,8 +8,10 @@ pub mod twice;
 pub use outcome::{After, Struck, Verdict};
 
 use super::chunk::BEGIN;
+use super::diary::{About, Diary};
 use super::journal::{self, Entry};
 use crate::connect::{Cells, Fault, Session};
+use crate::journal::Journal;
 use crate::probe::backend::Backend;
 use std::time::Duration;
 use tokio_postgres::types::Type;
@@ -86,6 +88,19 @@ pub struct Strike {
     pub user: String,
 }
 
+/// What a strike needs to know besides.
+#[derive(Clone, Debug)]
+pub struct With {
+    /// Pid of our polling session.
+    pub poll: i32,
+    /// How we call the server.
+    pub server: String,
+    /// The queue's journal table, quoted, where there is one: a row that cannot be written there stops nothing.
+    pub table: Option<String>,
+    /// The local journal.
+    pub journal: Journal,
+}
+
 impl Strike {
     /// To the session as it was read; `None` where privileges hide when it started.
     pub fn new(pid: i32, seen: &Backend, how: How, reason: Option<String>) -> Option<Self> {
@@ -102,11 +117,52 @@ impl Strike {
         })
     }
 
-    /// Carries it out on any session of ours that may write. `poll` is the pid of our polling session, `journal` the
-    /// journal table, quoted, where there is one: a row that cannot be written there stops nothing.
-    pub async fn carry_out(self, db: &Session, poll: i32, journal: Option<&str>) -> Struck {
+    /// Carries it out on any session of ours that may write, and writes it down in the local journal before and after.
+    pub async fn carry_out(self, db: &Session, with: &With) -> Struck {
+        let about = About {
+            id: &self.action_id,
+            action: self.how.name(),
+            home: ("", ""),
+            reason: self.reason.as_deref(),
+            server: &with.server,
+        };
+        let pid = self.pid.to_string();
+        let diary = match Diary::open(with.journal.clone(), db, about).await {
+            Ok(diary) => diary,
+            Err(fault) => return self.not_begun(&fault),
+        };
         let sql = signal_sql(self.how);
-        let verdict = match self.signal(db, &sql, poll).await {
+        if let Err(why) = diary.begun(&self.action_id, &sql, vec![pid.clone()]) {
+            return self.not_begun(&Fault::own(why));
+        }
+        let mut struck = self.signalled(db, &sql, with).await;
+        let strike = &struck.strike;
+        let why = match &struck.verdict {
+            Verdict::Failed(why) | Verdict::Unknown(why) => Some(why),
+            _ => None,
+        };
+        let noted = match why {
+            Some(why) => diary.failed(&strike.action_id, vec![pid], why),
+            None => diary.ended(&strike.row(&pid, &sql, &struck.verdict)),
+        };
+        struck.unwritten = struck.unwritten.or(noted.err());
+        struck
+    }
+
+    /// What the journals say about it.
+    fn row<'a>(&'a self, pid: &'a str, sql: &'a str, verdict: &Verdict) -> Entry<'a> {
+        Entry {
+            id: &self.action_id,
+            action: self.how.name(),
+            outcomes: vec![(pid, verdict.name())],
+            changed: usize::from(matches!(verdict, Verdict::Signalled(_))),
+            reason: self.reason.as_deref(),
+            sql,
+        }
+    }
+
+    async fn signalled(self, db: &Session, sql: &str, with: &With) -> Struck {
+        let verdict = match self.signal(db, sql, with.poll).await {
             Ok(verdict) => verdict,
             Err(fault) => {
                 if !fault.closed {
@@ -120,16 +176,9 @@ impl Strike {
             }
         };
         let mut unwritten = None;
-        if let Some(table) = journal {
+        if let Some(table) = &with.table {
             let pid = self.pid.to_string();
-            let entry = Entry {
-                id: &self.action_id,
-                action: self.how.name(),
-                outcomes: vec![(&pid, verdict.name())],
-                changed: usize::from(matches!(verdict, Verdict::Signalled(_))),
-                reason: self.reason.as_deref(),
-                sql: &sql,
-            };
+            let entry = self.row(&pid, sql, &verdict);
             unwritten = noted(db, table, &entry).await.err();
         }
         let unwritten = unwritten.or(db.execute("COMMIT").await.err());

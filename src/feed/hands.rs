@@ -2,7 +2,7 @@
 //! no slot is free, the poll session does it between two refreshes.
 
 use super::News;
-use crate::action::strike::{Strike, Struck};
+use crate::action::strike::{Strike, Struck, With};
 use crate::action::{Asker, Outcome, Progress, Run, drive};
 use crate::connect::session::Purpose;
 use crate::connect::{Fault, Session, Target};
@@ -23,12 +23,7 @@ enum Errand {
     /// Carry a plan out.
     Act(Box<Run>),
     /// End a session that is not ours.
-    Strike {
-        strike: Box<Strike>,
-        /// Our polling session.
-        poll: i32,
-        journal: Option<String>,
-    },
+    Strike(Box<Strike>, Box<With>),
 }
 
 /// Does errands.
@@ -75,13 +70,9 @@ impl Hands {
         self.start(Errand::Act(Box::new(run)));
     }
 
-    /// Ends a session. `poll` is the pid of the polling session, `journal` the journal table, quoted.
-    pub fn strike(&mut self, strike: Box<Strike>, poll: i32, journal: Option<String>) {
-        self.start(Errand::Strike {
-            strike,
-            poll,
-            journal,
-        });
+    /// Ends a session.
+    pub fn strike(&mut self, strike: Box<Strike>, with: With) {
+        self.start(Errand::Strike(strike, Box::new(with)));
     }
 
     /// The run under way ends after its chunk.
@@ -98,7 +89,7 @@ impl Hands {
         self.under_way.spawn(async move {
             let purpose = match errand {
                 Errand::Look(..) => Purpose::Poll,
-                Errand::Act(_) | Errand::Strike { .. } => Purpose::Write,
+                Errand::Act(_) | Errand::Strike(..) => Purpose::Write,
             };
             open.fetch_add(1, Ordering::Relaxed);
             match Session::open(&target, purpose, NAME).await {
@@ -177,16 +168,9 @@ impl Errand {
                 drive(&mut run, session, target, told).await;
                 tell(news, News::Outcome(Box::new(run.outcome()))).await;
             }
-            Errand::Strike {
-                strike,
-                poll,
-                journal,
-            } => {
-                struck(
-                    news,
-                    strike.carry_out(session, poll, journal.as_deref()).await,
-                )
-                .await
+            Errand::Strike(strike, with) => {
+                let done = strike.carry_out(session, &with).await;
+                struck(news, done).await;
             }
         }
     }
@@ -198,7 +182,7 @@ impl Errand {
                 run.give_up(fault);
                 tell(news, News::Outcome(Box::new(run.outcome()))).await;
             }
-            Errand::Strike { strike, .. } => struck(news, strike.not_begun(fault)).await,
+            Errand::Strike(strike, _) => struck(news, strike.not_begun(fault)).await,
         }
     }
 }

@@ -3,6 +3,7 @@
 //! The connection half comes first: it reads nothing that a lock on a task table could block.
 
 use super::slot::Slot;
+use crate::action::strike::With;
 use crate::action::{Asker, Choice, Outcome, Plan, Run, Verb};
 use crate::app::row::RowId;
 use crate::app::state::Detail;
@@ -350,10 +351,20 @@ impl Round {
         Asker::new(instance, verb, choice)
     }
 
-    /// The journal table, quoted, of the first system that has one.
-    pub fn journal(&self) -> Option<String> {
+    /// What ending a session needs to know: among it the journal table of the first system that has one. `poll` is the
+    /// pid of our polling session.
+    pub fn with(&self, poll: i32) -> Result<With, String> {
         let mut tables = self.queues.instances().map(crate::queue::action::journal);
-        tables.find_map(|table| table.ok().flatten())
+        Ok(With {
+            poll,
+            server: self.target.host.clone(),
+            table: tables.find_map(|table| table.ok().flatten()),
+            journal: self.local_journal()?,
+        })
+    }
+
+    fn local_journal(&self) -> Result<Journal, String> {
+        Journal::open(&self.config).map_err(|e| format!("{e:#}: set journal_file"))
     }
 
     /// What carries a plan out, on any session.
@@ -365,8 +376,7 @@ impl Round {
                 Some(instance) => instance.steps(&plan),
             },
         };
-        let journal = Journal::open(&self.config).map_err(|e| format!("{e:#}: set journal_file"));
-        match steps.and_then(|s| Ok((s, journal?))) {
+        match steps.and_then(|s| Ok((s, self.local_journal()?))) {
             Ok(((steps, table), journal)) => {
                 let rate = self.config.rows_per_second;
                 Ok(Run::new(plan, steps, table, journal, rate))

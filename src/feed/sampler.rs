@@ -203,9 +203,13 @@ impl Sampler {
                             }
                         },
                         Some(Order::Stop) => self.hands.stop(),
-                        Some(Order::Strike(strike)) => {
-                            self.hands.strike(strike, session.pid, self.round.journal());
-                        }
+                        Some(Order::Strike(strike)) => match self.round.with(session.pid) {
+                            Ok(with) => self.hands.strike(strike, with),
+                            Err(why) => {
+                                let fault = Fault::own(why);
+                                struck(&self.news, strike.not_begun(&fault)).await;
+                            }
+                        },
                     },
                 }
             }
