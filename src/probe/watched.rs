@@ -244,9 +244,15 @@ impl Watched {
     }
 
     pub(super) fn queues(&self, now: ServerTime, window: f64) -> Vec<Queue> {
-        self.names()
+        // the history's names are in `by_queue` since it was last read
+        let names: BTreeSet<&String> = self
+            .by_queue
+            .keys()
+            .chain(self.depth.queues.keys())
+            .collect();
+        names
             .into_iter()
-            .map(|name| self.queue(name, now, window))
+            .map(|name| self.queue(name.clone(), now, window))
             .collect()
     }
 

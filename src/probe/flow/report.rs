@@ -53,17 +53,15 @@ pub struct Rates {
 impl History {
     /// Queues that history knows.
     pub fn queues(&self) -> BTreeSet<String> {
-        let tries = self
-            .slots
-            .fine
-            .values()
-            .flat_map(|c| c.keys())
-            .map(|k| k.queue().to_string());
-        let minutes = self.slots.minutes.values().flat_map(|m| m.keys().cloned());
-        tries
-            .chain(minutes)
-            .chain(self.arrivals.queues().cloned())
-            .collect()
+        // thousands of entries of a few queues: only what is left is copied
+        let tries = self.slots.fine.values().flat_map(|c| c.keys());
+        let minutes = self.slots.minutes.values().flat_map(|m| m.keys());
+        let names: BTreeSet<&str> = tries
+            .map(Key::queue)
+            .chain(minutes.map(String::as_str))
+            .chain(self.arrivals.queues().map(String::as_str))
+            .collect();
+        names.into_iter().map(String::from).collect()
     }
 
     pub(super) fn ends_known(&self, instance: &Instance) -> Result<(), String> {
