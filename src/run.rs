@@ -115,7 +115,9 @@ impl Screen {
                     Asked::End => return Ok(Ended::Signal),
                     Asked::HangUp => return Ok(Ended::HangUp),
                     Asked::Stop => {
-                        self.suspend().await?;
+                        if !self.app.suspend().is_empty() {
+                            self.suspend().await?;
+                        }
                         continue;
                     }
                 },

@@ -161,6 +161,8 @@ fn the_targets_are_frozen_when_the_dialog_opens() {
     // the answer takes its time: a second press does nothing
     assert_eq!(keys(&mut app, "yy"), vec![]);
     key(&mut app, KeyCode::Esc);
+    // and a stopped program would leave it half-way
+    assert_eq!(app.suspend(), vec![]);
     keys(&mut app, "R");
     assert!(toasts(&app).contains("under way"), "{}", toasts(&app));
 }

@@ -249,7 +249,7 @@ impl App {
                 _ => self.layers.push(Layer::Help { scroll: 0 }),
             },
             Action::Palette => self.layers.push(Layer::Palette(Palette::default())),
-            Action::Suspend => return vec![Effect::Suspend],
+            Action::Suspend => return self.suspend(),
             Action::Quit => {
                 if self.layers.pop().is_some() {
                     return vec![];
@@ -273,6 +273,16 @@ impl App {
             Some(Layer::Detail { row, .. }) => Some(row.clone()),
             _ => self.cursor_row(),
         }
+    }
+
+    /// A stopped program would leave its action half-way.
+    pub fn suspend(&mut self) -> Vec<Effect> {
+        if self.acting.is_none() {
+            return vec![Effect::Suspend];
+        }
+        let why = "an action is under way: A stops it after its chunk, then Ctrl-Z";
+        self.toast(Tone::Warning, why);
+        vec![]
     }
 
     fn cycle(&mut self, by: usize) {

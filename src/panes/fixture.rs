@@ -11,7 +11,7 @@ use crate::probe::backend::Backend;
 use crate::probe::cost::{Cost, Spender, TopTask};
 use crate::probe::failures::{FailureGroup, Failures, Sample};
 use crate::probe::flow::Flow;
-use crate::probe::leases::{Lease, Seen, Worker};
+use crate::probe::leases::{Lease, Poison, Seen, Worker};
 use crate::probe::maintenance::{Maintenance, Table, XminHolder};
 use crate::probe::queues::{Kind, Queue};
 use crate::probe::server::Server;
@@ -721,6 +721,12 @@ pub fn incident() -> App {
                 minutes(0.4, &[]),
             ),
         ],
+        poison: vec![Poison {
+            key: key("47777"),
+            lost_attempts: 3,
+            workers: 3,
+            over_s: 1_500.0,
+        }],
         leases: (0..7)
             .map(|n| Lease {
                 system: "agent_queue".into(),

@@ -4,6 +4,7 @@ use super::chains::Chains;
 use super::common::{NO_END, no_end, session, session_name};
 use super::links::NO_HOLDER;
 use super::session::{field, heading, plain};
+use super::tasks::{lost_with_it, poison};
 use crate::app::row::RowId;
 use crate::app::state::{App, Detail};
 use crate::probe::tasks::{Attempt, Task, TaskDetail, TaskKey, Text};
@@ -112,6 +113,12 @@ fn facts(snapshot: &Snapshot, t: &Task, more: Vec<Line<'static>>) -> Vec<Line<'s
     ];
     if let Some(rule) = &t.stuck {
         lines.push(field("stuck", vec![ink(rule, Ink::Bad)]));
+    }
+    if let Some(p) = poison(snapshot, t) {
+        let span = fmt::duration(p.over_s);
+        let on = fmt::plural(u64::from(p.workers), "worker", "workers");
+        let what = format!("{} on {on} within {span}, none finished", lost_with_it(p));
+        lines.push(field("poison", vec![ink(what, Ink::Bad)]));
     }
     if let Some(s) = since(t.cancel_requested_at) {
         lines.push(field(

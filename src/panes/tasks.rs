@@ -5,7 +5,7 @@ use super::common::{NO_END, graver, live, no_end, session, session_name, severit
 use crate::app::row::RowId;
 use crate::app::state::{App, PaneId};
 use crate::findings::{Report, Severity};
-use crate::probe::leases::Seen;
+use crate::probe::leases::{Poison, Seen};
 use crate::probe::queues::Queue;
 use crate::probe::stages::StageName;
 use crate::probe::tasks::Task;
@@ -127,7 +127,7 @@ fn row(app: &App, snapshot: &Snapshot, report: &Report, task: &Task) -> Row {
     let id = RowId::Task(task.key.clone());
     let grave = graver(
         severity(report, &id),
-        task.stuck.is_some().then_some(Severity::Warning),
+        (task.stuck.is_some() || poison(snapshot, task).is_some()).then_some(Severity::Warning),
     );
     let attempt = match (task.attempt, task.max_attempts) {
         (Some(a), Some(m)) => Cell::figure(format!("{a}/{m}"), a as f64).ink_if(a >= m, Ink::Warn),
@@ -166,7 +166,8 @@ fn row(app: &App, snapshot: &Snapshot, report: &Report, task: &Task) -> Row {
     .find("application", task.application.as_deref())
     .find("batch", task.batch.as_deref())
     .find("native", Some(&task.native_state))
-    .find("stuck", task.stuck.as_deref());
+    .find("stuck", task.stuck.as_deref())
+    .find("poison", poison(snapshot, task).map(|_| "poison"));
     row.marked = app.marks.contains(&task.key);
     row
 }
@@ -252,10 +253,24 @@ fn error(snapshot: &Snapshot, task: &Task) -> Cell {
             .map_or_else(|| format!("pid {pid}"), |s| session_name(s).to_string());
         return Cell::word(format!("*row-locked by {who}")).ink(Ink::Dim);
     }
-    match &task.last_error {
-        Some(error) => Cell::word(error),
-        None => Cell::nothing(""),
+    let error = task.last_error.as_deref().unwrap_or_default();
+    match poison(snapshot, task) {
+        Some(p) if error.is_empty() => Cell::word(lost_with_it(p)).ink(Ink::Warn),
+        Some(p) => Cell::word(format!("{}: {error}", lost_with_it(p))).ink(Ink::Warn),
+        None if error.is_empty() => Cell::nothing(""),
+        None => Cell::word(error),
     }
+}
+
+/// What is known of a task that loses worker after worker; `None` where it does not.
+pub fn poison<'a>(snapshot: &'a Snapshot, task: &Task) -> Option<&'a Poison> {
+    snapshot.poison.iter().find(|p| p.key == task.key)
+}
+
+/// `poison, 3 tries lost`: claimed so often and never finished.
+pub fn lost_with_it(p: &Poison) -> String {
+    let tries = fmt::plural(u64::from(p.lost_attempts), "try", "tries");
+    format!("poison, {tries} lost")
 }
 
 /// `5,187 live, 60 listed   median 6.1s parser   ready 5,016   running 47 …`.
