@@ -21,6 +21,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{interval, timeout};
 
+/// The clock on the screen may be behind by this.
+const CLOCK: Duration = Duration::from_millis(900);
+
 /// How the program ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
@@ -105,9 +108,15 @@ impl Screen {
     async fn run(mut self, news: &mut mpsc::Receiver<News>) -> Result<Ended> {
         let mut tick = interval(Duration::from_secs(1));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut drawn: Option<Instant> = None;
+        let mut ticked = false;
         loop {
-            if self.draw().is_err() {
-                return Ok(Ended::HangUp);
+            // a frame a second keeps the clock: where data has just brought one, a tick brings no other
+            if !(ticked && drawn.is_some_and(|d| d.elapsed() < CLOCK)) {
+                if self.draw().is_err() {
+                    return Ok(Ended::HangUp);
+                }
+                drawn = Some(Instant::now());
             }
             let msg = tokio::select! {
                 biased;
@@ -118,6 +127,7 @@ impl Screen {
                         if !self.app.suspend().is_empty() {
                             self.suspend().await?;
                         }
+                        ticked = false;
                         continue;
                     }
                 },
@@ -133,6 +143,7 @@ impl Screen {
                     Msg::Tick
                 }
             };
+            ticked = matches!(msg, Msg::Tick);
             if let Some(ended) = self.take(msg).await? {
                 return Ok(ended);
             }
@@ -151,6 +162,7 @@ impl Screen {
                     (_, Ok(told)) => Msg::Feed(told),
                     _ => break,
                 };
+                ticked = false;
                 if let Some(ended) = self.take(msg).await? {
                     return Ok(ended);
                 }
