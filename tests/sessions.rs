@@ -34,8 +34,7 @@ async fn open(hint: &str) -> Db {
         client,
         poll,
         write,
-        journal: Path::new(env!("CARGO_TARGET_TMPDIR"))
-            .join(format!("{}.jsonl", config.get_dbname().expect("a name"))),
+        journal: common::journal(config.get_dbname().expect("a name")),
         config,
     }
 }
@@ -451,7 +450,7 @@ fn a_replication_sender_is_ended_only_if_it_is_asked_for_as_such() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let write = writer(&config).await;
-        let journal = Path::new(env!("CARGO_TARGET_TMPDIR")).join("walsender.jsonl");
+        let journal = common::journal("walsender");
         let beside = with(&journal, 0, None);
         let seen = Backend::read(&write, pid, None)
             .await

