@@ -239,6 +239,9 @@ pub struct Demo {
     /// List the scenarios and exit
     #[arg(long)]
     pub list: bool,
+    /// The demo may always be written to
+    #[arg(long, hide = true)]
+    pub allow_writes: bool,
     /// Fixture data are the same for the same number
     #[arg(long, default_value_t = 1)]
     pub seed: u64,

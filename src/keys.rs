@@ -264,7 +264,7 @@ pub static KEYS: &[Binding] = &[
         A::RequeueFresh,
         &[],
         "",
-        "requeue with a full new set of tries",
+        "requeue afresh: with a full new set of tries",
     ),
     writes(
         A::RunNow,
@@ -322,7 +322,13 @@ pub static KEYS: &[Binding] = &[
     looks(A::Sort, &["s"], "", "sort by the next column", G::Look),
     looks(A::Reverse, &["S"], "", "reverse the order", G::Look),
     looks(A::Mark, &["Space"], "", "mark the row", G::Look),
-    looks(A::MarkAll, &["*"], "", "mark all rows shown", G::Look),
+    looks(
+        A::MarkAll,
+        &["*"],
+        "",
+        "mark all rows shown; again: all that match the filter on the server",
+        G::Look,
+    ),
     looks(
         A::Log,
         &["L"],

@@ -64,9 +64,25 @@ fn without_a_terminal_it_refuses_unless_told() {
     let (code, _, err) = run(&place, &["requeue", "--yes"]);
     assert_eq!(code, 2);
     assert!(err.contains("requeue what?"), "{err}");
-    let (code, _, err) = run(&place, &["requeue", "--state", "done", "--yes"]);
+    let (code, out, _) = run(&place, &["requeue", "--state", "done", "--yes"]);
+    assert_eq!(code, 0);
+    assert!(out.contains("neutral states are"), "{out}");
+    let (code, _, err) = run(&place, &["requeue", "1", "postgres://h/d", "--yes"]);
     assert_eq!(code, 2);
-    assert!(err.contains("is no state"), "{err}");
+    assert!(err.contains("with -d"), "{err}");
+    // named twice is one task; what was left out is no success
+    let (code, out, _) = run(&place, &["cancel", "3", "3", "1", "--yes", "--json"]);
+    let said: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(
+        (&said["asked"], &said["changed"]),
+        (&2.into(), &2.into()),
+        "{out}"
+    );
+    assert_eq!(code, 0);
+    let (code, out, _) = run(&place, &["cancel", "2", "1", "--yes", "--json"]);
+    let said: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(said["left_out"]["finished already"], 1, "{out}");
+    assert_eq!(code, 1);
 }
 
 #[test]
@@ -89,7 +105,7 @@ fn every_action_does_what_its_name_says() {
     assert_eq!(told(&["park", "3"]), (0, vec!["changed".to_string()]));
     assert_eq!(place.value(STATES), "failed,processing,parked");
     assert_eq!(
-        told(&["unpark", "--state", "other"]),
+        told(&["unpark", "--state", "parked"]),
         (0, vec!["changed".into()])
     );
     assert_eq!(

@@ -169,7 +169,7 @@ fn a_row_locked_by_somebody_is_skipped_at_once() {
         client.batch_execute(lock).await.expect("locked");
     });
     pty.keys("y");
-    pty.wait_text("row locked by another session");
+    pty.wait_text("locked by another session");
     assert_eq!(
         place.value("SELECT status FROM agent_queue.tasks WHERE id = 1"),
         "failed"

@@ -102,7 +102,7 @@ pub(super) fn row<'a>(plan: &'a Plan, id: &'a str, sql: &'a str, fates: &'a [Fat
     let outcome = |f: &'a Fate| (f.key.id.as_str(), f.outcome.as_str());
     Entry {
         id,
-        action: plan.verb.name(),
+        action: plan.verb.noted().into(),
         outcomes: fates.iter().map(outcome).collect(),
         changed: fates.iter().filter(|f| f.done()).count(),
         reason: plan.reason.as_deref(),

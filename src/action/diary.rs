@@ -10,7 +10,7 @@ pub(super) struct About<'a> {
     /// Names the action.
     pub id: &'a str,
     /// `requeue`, `terminate`, ….
-    pub action: &'a str,
+    pub action: String,
     /// Profile and schema; empty where it is not about a queue.
     pub home: (&'a str, &'a str),
     /// Why, in the operator's words.
@@ -41,7 +41,7 @@ impl Diary {
                 at: Utc::now(),
                 phase: Phase::Begun,
                 action_id: about.id.into(),
-                action: about.action.into(),
+                action: about.action,
                 who: person(),
                 db_user: row.word("db_user")?,
                 host: host(),

@@ -144,7 +144,16 @@ fn consequences(p: &Preview) -> Vec<String> {
             if one { "es" } else { "" }
         )),
         Verb::RunNow => lines.push(format!("{they} become{s} due at once, whatever {their} back-off.")),
-        Verb::Priority(n) => lines.push(format!("{they} get{s} priority {n}; nothing that runs is touched.")),
+        Verb::Priority(n) => {
+            let now = p.priorities.iter().take(4);
+            let now: Vec<String> = now
+                .map(|(p, n)| format!("{p} ({})", thousands(*n)))
+                .collect();
+            lines.push(format!(
+                "{they} get{s} priority {n} instead of {}; nothing that runs is touched.",
+                now.join(", ")
+            ));
+        }
         Verb::Park => lines.push(format!("Nobody claims {} until unparked.", if one { "it" } else { "them" })),
         Verb::Unpark => lines.push(format!("{they} become{s} claimable again.")),
     }
@@ -248,35 +257,36 @@ fn ages(p: &Preview) -> Option<String> {
 /// How long the workers would take, by what they finish now.
 fn drain(p: &Preview, snapshot: Option<&Snapshot>) -> Option<String> {
     let here = |system: &str, schema: &str| system == p.system && schema == p.schema;
-    let rates: BTreeMap<&str, (f64, u64)> = snapshot?
+    let rates: BTreeMap<&str, (f64, u64, &str)> = snapshot?
         .queues
         .iter()
         .filter(|q| here(&q.system, &q.schema) && p.queues.contains_key(&q.queue))
         .map(|q| {
-            let ready = q.states.get(&State::Ready).and_then(|c| *c);
             let rate = q.finished_per_min.unwrap_or(0.0);
-            (q.queue.as_str(), (rate, ready.map_or(0, |c| c.count)))
+            let ready = (rate, q.n(State::Ready), q.plus(State::Ready));
+            (q.queue.as_str(), ready)
         })
         .collect();
     let slowest = p
         .queues
         .iter()
         .filter_map(|(queue, n)| {
-            let (rate, ready) = rates.get(queue.as_str())?;
+            let (rate, ready, plus) = rates.get(queue.as_str())?;
             let minutes = (ready + n) as f64 / rate;
-            Some((minutes, queue, *ready, *n, *rate))
+            Some((minutes, queue, (*ready, *plus), *n, *rate))
         })
         .max_by(|a, b| a.0.total_cmp(&b.0))?;
-    let (minutes, queue, ready, n, rate) = slowest;
+    let (minutes, queue, (ready, plus), n, rate) = slowest;
+    let least = if plus.is_empty() { "about" } else { "at least" };
     let takes = match minutes.is_finite() {
         true => format!(
-            "about {} at {rate:.0} a minute",
+            "{least} {} at {rate:.0} a minute",
             fmt::duration(minutes * 60.0)
         ),
         false => "nobody finishes any now".into(),
     };
     Some(format!(
-        "{queue} then has {} waiting instead of {}: {takes}",
+        "{queue} then has {}{plus} waiting instead of {}{plus}: {takes}",
         thousands(ready + n),
         thousands(ready)
     ))

@@ -2,6 +2,7 @@
 
 use crate::connect::{Fault, Session};
 use crate::journal::{host, person};
+use std::borrow::Cow;
 use tokio_postgres::types::Type;
 
 /// One row of the journal.
@@ -9,7 +10,7 @@ pub(super) struct Entry<'a> {
     /// Names the action.
     pub id: &'a str,
     /// `requeue`, `terminate`, ….
-    pub action: &'a str,
+    pub action: Cow<'a, str>,
     /// What it was done to, and what became of each.
     pub outcomes: Vec<(&'a str, &'a str)>,
     /// How many of them were changed.

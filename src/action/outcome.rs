@@ -64,7 +64,7 @@ impl Outcome {
 
     /// How many were changed, how many not and why, in one sentence; and whether that was all.
     pub fn summary(&self) -> (Tone, String) {
-        let name = self.verb.name();
+        let name = self.verb.label();
         if self.fates.is_empty() && self.unknown == 0 {
             let why = self.stopped.as_deref().unwrap_or("there was nothing to do");
             return (Tone::Error, format!("{name}: {why}"));

@@ -112,7 +112,7 @@ impl Fate {
     pub fn words(&self) -> &str {
         match (self.outcome.as_str(), &self.why) {
             ("refused" | "failed", Some(why)) => why,
-            ("locked", _) => "row locked by another session",
+            ("locked", _) => "locked by another session",
             ("moved on", _) => "changed since it was seen",
             (outcome, _) => outcome,
         }

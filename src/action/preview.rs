@@ -7,7 +7,7 @@ use crate::probe::{ServerTime, State, Usd};
 use crate::queue::Instance;
 use crate::queue::action::{ActionSql, action_sql};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Tasks at most in one action.
 pub const MOST: usize = 50_000;
@@ -49,6 +49,8 @@ pub struct Preview {
     pub left_out: BTreeMap<String, u64>,
     /// Targets by native state.
     pub states: BTreeMap<String, u64>,
+    /// Targets by their present priority.
+    pub priorities: BTreeMap<String, u64>,
     /// Targets by queue.
     pub queues: BTreeMap<String, u64>,
     /// Targets that have used all their tries.
@@ -108,6 +110,10 @@ impl Asker {
         let now = now.ok_or_else(|| Fault::own("the server has no clock"))?;
         let (asked, most, tasks) = match &self.choice {
             Choice::These(keys) => {
+                // named twice is asked for once
+                let keys: BTreeSet<TaskKey> = keys.iter().cloned().collect();
+                let keys: Vec<TaskKey> = keys.into_iter().collect();
+                let keys = &keys;
                 let tasks = collect::by_keys(session, &self.instance, keys, now).await?;
                 (keys.len(), MOST, tasks)
             }
@@ -119,6 +125,9 @@ impl Asker {
                 (tasks.len(), most, tasks)
             }
         };
+        if !tasks.is_empty() {
+            self.may(session).await?;
+        }
         let usual = collect::usual_cost(session, &self.instance, now).await;
         // a price list that cannot be read stops nobody
         let usual = match usual {
@@ -133,6 +142,23 @@ impl Asker {
             &usual,
             now,
         ))
+    }
+}
+
+impl Asker {
+    /// Carries the statement out on nothing, and takes that back: Postgres itself says whether this role may.
+    async fn may(&self, session: &Session) -> Result<(), Fault> {
+        let queue = self.instance.branches.first().and_then(|b| b.get("q"));
+        let sql = action_sql(&self.instance, self.verb, queue.map_or("", String::as_str))?;
+        session.execute("BEGIN READ WRITE").await?;
+        let tried = sql.run(session, self.verb, &[], None).await;
+        session.execute("ROLLBACK").await?;
+        match tried {
+            Err(fault) if fault.is("42501") => Err(Fault::own(super::run::unwritten(&fault))),
+            Err(fault) if fault.closed => Err(fault),
+            // whatever else is wrong will be said where it happens
+            _ => Ok(()),
+        }
     }
 }
 
@@ -156,6 +182,7 @@ impl Preview {
             eligible: 0,
             left_out: BTreeMap::new(),
             states: BTreeMap::new(),
+            priorities: BTreeMap::new(),
             queues: BTreeMap::new(),
             out_of_tries: 0,
             tries: None,
@@ -192,6 +219,9 @@ impl Preview {
         self.targets.push(Target::of(task));
         *self.states.entry(task.native_state.clone()).or_default() += 1;
         *self.queues.entry(task.key.queue.clone()).or_default() += 1;
+        if let Some(p) = task.priority {
+            *self.priorities.entry(p.to_string()).or_default() += 1;
+        }
         self.tries = task.attempt.zip(task.max_attempts);
         if self.tries.is_some_and(|(used, allowed)| used >= allowed) {
             self.out_of_tries += 1;

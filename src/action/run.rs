@@ -153,7 +153,7 @@ impl Run {
         };
         let noted = match self.write_down(db, target, &id, &chunk).await {
             Ok(()) => self.send(db, target, &id, chunk).await,
-            Err(why) => return self.end(Some(format!("nothing more was written: {why}"))),
+            Err(why) => return self.end(Some(self.nothing(&why))),
         };
         if let Err(why) = noted {
             self.end(Some(format!("stopped, since {why}")));
@@ -181,7 +181,7 @@ impl Run {
             let key = self.plan.targets.first().map(|t| &t.key);
             let about = About {
                 id: &self.plan.action_id,
-                action: self.plan.verb.name(),
+                action: self.plan.verb.noted(),
                 home: key.map_or(("", ""), |k| (&k.system, &k.schema)),
                 reason: self.plan.reason.as_deref(),
                 server: &target.host,
@@ -215,7 +215,7 @@ impl Run {
                 noted
             }
             Ended::Nothing(fault) => {
-                let noted = diary.failed(id, chunk.ids(), &nothing_written(&fault));
+                let noted = diary.failed(id, chunk.ids(), &unwritten(&fault));
                 self.failed(chunk, &fault);
                 noted
             }
@@ -280,7 +280,7 @@ impl Run {
     fn failed(&mut self, mut chunk: Chunk, fault: &Fault) {
         let slow = fault.is("55P03") || fault.is("57014") || fault.is("40P01");
         if !slow {
-            return self.end(Some(nothing_written(fault)));
+            return self.end(Some(self.nothing(&unwritten(fault))));
         }
         if chunk.targets.len() == 1 {
             let task = chunk.targets.remove(0);
@@ -303,7 +303,16 @@ impl Run {
 
     /// The session is gone or was never made.
     pub fn give_up(&mut self, fault: &Fault) {
-        self.end(Some(nothing_written(fault)));
+        self.end(Some(self.nothing(&unwritten(fault))));
+    }
+
+    fn nothing(&self, why: &str) -> String {
+        let more = if self.outcome.fates.is_empty() {
+            ""
+        } else {
+            " more"
+        };
+        format!("nothing{more} was written: {why}")
     }
 
     fn end(&mut self, stopped: Option<String>) {
@@ -333,16 +342,15 @@ pub async fn drive(run: &mut Run, db: &Session, target: &Target, told: impl Fn(P
     }
 }
 
-fn nothing_written(fault: &Fault) -> String {
-    if fault.is("42883") || fault.is("42703") {
-        return format!(
-            "nothing more was written: {fault}; the schema is older than this jobtop: run jobtop migrate"
-        );
-    }
-    if fault.is("42501") {
-        return format!(
-            "nothing more was written: {fault}; this role lacks the operator's rights (jobtop grants prints them)"
-        );
-    }
-    format!("nothing more was written: {fault}")
+/// Why something was not written, with what helps.
+pub(super) fn unwritten(fault: &Fault) -> String {
+    let helps = match fault {
+        f if f.is("42883") || f.is("42703") => {
+            "; the schema is older than this jobtop: run jobtop migrate"
+        }
+        f if f.is("42501") => "; this role lacks the operator's rights (jobtop grants prints them)",
+        f if f.is("55P03") => "; a table is locked: see waits (2)",
+        _ => "",
+    };
+    format!("{fault}{helps}")
 }

@@ -121,7 +121,7 @@ impl Strike {
     pub async fn carry_out(self, db: &Session, with: &With) -> Struck {
         let about = About {
             id: &self.action_id,
-            action: self.how.name(),
+            action: self.how.name().into(),
             home: ("", ""),
             reason: self.reason.as_deref(),
             server: &with.server,
@@ -153,7 +153,7 @@ impl Strike {
     fn row<'a>(&'a self, pid: &'a str, sql: &'a str, verdict: &Verdict) -> Entry<'a> {
         Entry {
             id: &self.action_id,
-            action: self.how.name(),
+            action: self.how.name().into(),
             outcomes: vec![(pid, verdict.name())],
             changed: usize::from(matches!(verdict, Verdict::Signalled(_))),
             reason: self.reason.as_deref(),

@@ -41,6 +41,23 @@ impl Verb {
         }
     }
 
+    /// As in the journals: with the priority that was set.
+    pub fn noted(self) -> String {
+        match self {
+            Verb::Priority(n) => format!("priority {n}"),
+            _ => self.name().into(),
+        }
+    }
+
+    /// In front of a report.
+    pub fn label(self) -> &'static str {
+        match self {
+            Verb::RequeueFresh => "requeue afresh",
+            Verb::RunNow => "run now",
+            _ => self.name(),
+        }
+    }
+
     /// As a word after "to": `nothing to reprioritize`.
     pub fn infinitive(self) -> &'static str {
         match self {

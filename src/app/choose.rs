@@ -192,6 +192,15 @@ impl App {
         let mut system: Option<(String, String)> = None;
         for word in words(view.filter.value()) {
             match word.field.as_deref() {
+                // the system's own word for a state
+                Some("state") if !State::ALL.iter().any(|s| s.name().contains(&word.text)) => {
+                    terms.push(Term {
+                        field: Some("native_state"),
+                        exact: false,
+                        not: word.not,
+                        text: word.text.clone(),
+                    });
+                }
                 Some("state") => {
                     named = true;
                     states.retain(|s| s.name().contains(&word.text) != word.not);

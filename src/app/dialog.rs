@@ -95,6 +95,11 @@ impl Dialog {
     fn typed(&self) -> &str {
         self.input.value().trim()
     }
+
+    /// What must be typed was, with or without separators between thousands.
+    pub fn confirmed(&self) -> bool {
+        self.typed().replace(',', "") == self.must_type
+    }
 }
 
 /// What a key means to a question.
@@ -250,7 +255,7 @@ impl App {
     pub(super) fn outcome(&mut self, outcome: &Outcome) -> Vec<Effect> {
         self.acting = None;
         self.matching = None;
-        let name = outcome.verb.name();
+        let name = outcome.verb.label();
         let (tone, text) = outcome.summary();
         // those that were not done are worth more than those that were
         let few = outcome.fates.len() <= LOGGED;
@@ -268,6 +273,10 @@ impl App {
         for fate in outcome.fates.iter().filter(|f| f.done()) {
             self.marks.remove(&fate.key);
         }
+        let named = match outcome.skipped() {
+            0 => "",
+            _ => "; L names them",
+        };
         match self.question() {
             Some(dialog) if dialog.stage == Stage::Running && outcome.asked > REASON_ABOVE => {
                 dialog.stage = Stage::Over;
@@ -276,9 +285,9 @@ impl App {
             }
             Some(dialog) if dialog.stage == Stage::Running => {
                 self.layers.pop();
-                self.toast(tone, text);
+                self.toast(tone, text + named);
             }
-            _ => self.toast(tone, text),
+            _ => self.toast(tone, text + named),
         }
         vec![Effect::Poll]
     }
@@ -327,7 +336,7 @@ impl Dialog {
             };
         }
         let refuse = match self.stage {
-            Stage::Confirm if typed != self.must_type => Some(format!(
+            Stage::Confirm if !self.confirmed() => Some(format!(
                 "type {} to confirm, or Esc to leave it",
                 self.must_type
             )),

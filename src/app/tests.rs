@@ -263,7 +263,7 @@ fn many_need_a_reason_which_goes_into_the_plan() {
     for line in [
         "12  asked",
         "7  changed",
-        "2  row locked",
+        "2  locked",
         "1  unknown",
         "2  not reached",
     ] {
@@ -352,7 +352,7 @@ fn the_report_adds_up() {
     assert!(dialog(&app).is_none());
     let text = toasts(&app);
     assert!(text.contains("asked 3, 1 changed, skipped 2"), "{text}");
-    assert!(text.contains("1 row locked by another session"), "{text}");
+    assert!(text.contains("1 locked by another session"), "{text}");
     assert_eq!(
         app.log
             .iter()

@@ -1,14 +1,15 @@
 //! `jobtop requeue`, `cancel`, `release`, …: the same preview, guards and report as on the screen.
 
-use super::{Exit, config, print, runtime, state};
+use super::{Exit, config, print, runtime};
 use crate::action::facts::{self, REASON_ABOVE};
-use crate::action::{Asker, Choice, Plan, Preview, Progress, Verb, drive};
+use crate::action::{Asker, CHUNK, Choice, Plan, Preview, Progress, Verb, drive};
 use crate::cli::{self, Look};
 use crate::config::Config;
 use crate::connect::session::Purpose;
 use crate::connect::{Session, Target};
 use crate::feed::round::Round;
 use crate::once::{self, Refused};
+use crate::probe::State;
 use crate::probe::tasks::{Filter, TaskKey};
 use crate::text::thousands;
 use anyhow::{Context, Result};
@@ -26,6 +27,12 @@ pub fn act(verb: Verb, args: &cli::Act) -> Result<Exit> {
     )));
     let target = Target::parse(args.url.as_deref());
     let target = or_exit!(target.map_err(|e| Exit::Usage(format!("{e:#}"))));
+    if let Some(url) = args.ids.iter().find(|id| id.contains("://")) {
+        let start = url.split("://").next().unwrap_or_default();
+        return Ok(Exit::Usage(format!(
+            "{start}://… is no id: give the database with -d"
+        )));
+    }
     let filter = or_exit!(filter(verb, args));
     let narrow = args.state.is_some() || args.older_than.is_some() || !filter.terms.is_empty();
     if args.ids.is_empty() && !narrow && verb != Verb::Release {
@@ -38,15 +45,24 @@ pub fn act(verb: Verb, args: &cli::Act) -> Result<Exit> {
 }
 
 fn filter(verb: Verb, args: &cli::Act) -> Result<Filter, Exit> {
-    let state = state(args.state.as_deref())?;
+    // a neutral state, else the system's own word for one
+    let state = State::ALL
+        .iter()
+        .find(|s| Some(s.name()) == args.state.as_deref());
+    let native = args.state.as_deref().filter(|_| state.is_none());
     let filter = Filter {
-        states: state.map_or_else(|| verb.takes().to_vec(), |s| vec![s]),
+        states: match (state, native) {
+            (Some(state), _) => vec![*state],
+            (None, Some(_)) => Vec::new(),
+            (None, None) => verb.takes().to_vec(),
+        },
         older_s: args.older_than,
         stuck: verb == Verb::Release,
         limit: args.limit,
         ..Filter::default()
     };
     Ok(filter
+        .with("native_state", native)
         .with("queue", args.queue.as_deref())
         .with("kind", args.kind.as_deref())
         .containing("last_error", args.error.as_deref()))
@@ -111,6 +127,7 @@ async fn carry_out(
         return Ok(Exit::Fine);
     }
     let reason = or_exit!(confirm(args, &preview, target.local));
+    let left_out = preview.left_out.clone();
     let plan = Plan::new(verb, preview.targets, reason);
     let mut run = match round.prepare(plan) {
         Ok(run) => run,
@@ -133,8 +150,9 @@ async fn carry_out(
         }
     });
     let shown = std::io::stderr().is_terminal() && !args.json;
+    let many = shown && preview.eligible > CHUNK as u64;
     drive(&mut run, &session, target, |p| {
-        if shown && p.asked > p.done {
+        if many {
             progress(&p);
         }
     })
@@ -142,9 +160,24 @@ async fn carry_out(
     interrupted.abort();
     session.close().await;
     let outcome = run.outcome();
+    if many && outcome.not_reached() > 0 {
+        eprintln!();
+    }
     let (_, summary) = outcome.summary();
     if args.json {
-        print(&(serde_json::to_string_pretty(&outcome)? + "\n"))?;
+        let whole = json!({
+            "verb": outcome.verb,
+            "action_id": outcome.action_id,
+            "asked": outcome.asked,
+            "changed": outcome.changed(),
+            "skipped": outcome.skipped(),
+            "unknown": outcome.unknown,
+            "not_reached": outcome.not_reached(),
+            "stopped": outcome.stopped,
+            "left_out": left_out,
+            "fates": outcome.fates,
+        });
+        print(&(serde_json::to_string_pretty(&whole)? + "\n"))?;
     } else {
         print(&format!("{summary}\n"))?;
         for fate in outcome.fates.iter().filter(|f| !f.done()).take(20) {
@@ -152,7 +185,9 @@ async fn carry_out(
             print(&format!("{}\n", crate::text::clean(&line)))?;
         }
     }
-    Ok(match outcome.changed() == outcome.asked {
+    // who names ids means all of them
+    let named = by_id && !left_out.is_empty();
+    Ok(match outcome.changed() == outcome.asked && !named {
         true => Exit::Fine,
         false if args.json => Exit::Error(summary),
         false => Exit::Error("not all of them: see above".into()),
@@ -167,6 +202,13 @@ fn home(round: &Round, args: &cli::Act) -> Result<(String, String), Exit> {
     match found.as_slice() {
         [one] => Ok((*one).clone()),
         [] if systems.is_empty() => Err(Exit::Error("no queue found in this database".into())),
+        [] => {
+            let names: Vec<&str> = systems.iter().map(|s| s.0.as_str()).collect();
+            Err(Exit::Usage(format!(
+                "this database has no queue system of that name, only {}",
+                names.join(", ")
+            )))
+        }
         _ => {
             let names: Vec<&str> = systems.iter().map(|s| s.0.as_str()).collect();
             Err(Exit::Usage(format!(
@@ -182,9 +224,14 @@ fn nothing(verb: Verb, args: &cli::Act, preview: &Preview, by_id: bool) -> Resul
     let why: Vec<String> = why
         .map(|(why, n)| format!("{} {why}", thousands(*n)))
         .collect();
-    let why = match why.is_empty() {
-        true => "no task matches".to_string(),
-        false => why.join("; "),
+    let neutral = |name: &String| State::ALL.iter().any(|s| s.name() == name);
+    let why = match (why.is_empty(), args.state.as_ref().filter(|s| !neutral(s))) {
+        (false, _) => why.join("; "),
+        (true, None) => "no task matches".to_string(),
+        (true, Some(name)) => {
+            let names = State::ALL.map(|s| s.name()).join(", ");
+            format!("no task is {name:?} (neutral states are {names})")
+        }
     };
     if args.json {
         print(&(serde_json::to_string_pretty(&json!({"preview": preview, "ids": []}))? + "\n"))?;
@@ -249,9 +296,11 @@ fn typed(question: &str) -> Result<String, Exit> {
         .map_err(|e| Exit::Error(format!("{e:#}")))
 }
 
+/// Over the line before.
 fn progress(p: &Progress) {
-    eprintln!(
-        "{} of {} done, {} changed, {:.0} a second; Ctrl-C stops after this chunk",
+    let end = if p.asked > p.done { "" } else { "\n" };
+    eprint!(
+        "\r{} of {} done, {} changed, {:.0} a second; Ctrl-C stops after this chunk\x1b[K{end}",
         thousands(p.done),
         thousands(p.asked),
         thousands(p.changed),

@@ -41,7 +41,9 @@ pub fn journal(args: &Journal) -> Result<Exit> {
 }
 
 fn asked_for(args: &Journal, action: &Tried) -> bool {
-    let name = |wanted: &String| action.entries.iter().any(|e| e.action == *wanted);
+    // `priority` is also `priority 5`
+    let called = |e: &Entry, wanted: &String| e.action.split(' ').next() == Some(wanted);
+    let name = |wanted: &String| action.entries.iter().any(|e| called(e, wanted));
     args.action.as_ref().is_none_or(name) && args.id.as_ref().is_none_or(|id| action.is_about(id))
 }
 

@@ -190,7 +190,14 @@ impl Round {
             return Ok(());
         };
         let s = &mut self.slots;
+        let failed = s.queues.failing();
         probe!(db, s.queues, self.queues.queues(db, now));
+        if failed && !s.queues.failing() {
+            // what kept these tables from being read is over for all that read them
+            for slot in [&mut s.leases, &mut s.tasks, &mut s.finished, &mut s.cost] {
+                slot.retry();
+            }
+        }
         probe!(db, s.leases, self.queues.leases(db, now));
         probe!(db, s.tasks, self.queues.tasks(db, now));
         probe!(db, s.finished, self.queues.finished(db, now));

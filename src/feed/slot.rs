@@ -53,6 +53,16 @@ impl Slot {
         }
     }
 
+    /// Is its breaker open?
+    pub fn failing(&self) -> bool {
+        self.failures > 0
+    }
+
+    /// Makes it due at once, also with an open breaker.
+    pub fn retry(&mut self) {
+        self.due = None;
+    }
+
     /// Not again before this has passed, whatever its cadence.
     pub fn rest(&mut self, now: Instant, pause: Duration) {
         self.due = self.due.max(Some(now + pause));

@@ -10,6 +10,7 @@ use super::words::{count, duration, plural, rate};
 use super::{Layer, Mark, Severity, Where};
 use crate::probe::State;
 use crate::probe::flow::Flow;
+use crate::probe::leases::{Seen, Worker};
 
 /// Seconds after which a probe's data is too old to call anything good.
 const STALE: f64 = 15.0;
@@ -152,6 +153,17 @@ fn workers(ctx: &Ctx) -> Layer {
     let workers = ctx.snapshot.workers.len() as u64;
     if workers == 0 {
         return layer(Mark::Unknown, "none seen");
+    }
+    // Tries are counted for ten minutes: who holds nothing and has no session may be gone for nine of them.
+    let sign = |w: &Worker| w.holds > 0 || w.session == Seen::Seen;
+    let known = ctx
+        .snapshot
+        .workers
+        .iter()
+        .any(|w| w.session != Seen::Unknown);
+    let due = ctx.snapshot.queues.iter().any(|q| q.n(State::Ready) > 0);
+    if known && due && !ctx.snapshot.workers.iter().any(sign) {
+        return layer(Mark::Warn, "none seen now");
     }
     let expired = ctx.snapshot.leases.len() as u64;
     if expired > 0 {

@@ -3,7 +3,7 @@
 use super::{Entry, Phase};
 use crate::app::row::RowId;
 use crate::ui::table::{Cell, Column, Row, Section};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Ids that a row names.
 const IDS: usize = 3;
@@ -21,9 +21,21 @@ impl Tried {
         self.entries.last()
     }
 
-    /// The line that tells its outcome.
-    pub fn ended(&self) -> Option<&Entry> {
-        self.entries.iter().rfind(|e| e.phase == Phase::Ended)
+    /// The lines that tell the outcome of its transactions.
+    fn ended(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(|e| e.phase == Phase::Ended)
+    }
+
+    /// Transactions that were sent, and of whose outcome nothing was written.
+    fn open(&self) -> usize {
+        self.entries.len() - 2 * self.ended().count().min(self.entries.len() / 2)
+    }
+
+    /// The ids asked for, each once.
+    fn ids(&self) -> Vec<&str> {
+        let mut seen = BTreeSet::new();
+        let ids = self.entries.iter().flat_map(|e| &e.ids).map(String::as_str);
+        ids.filter(|id| seen.insert(*id)).collect()
     }
 
     /// Was this task among those asked for?
@@ -37,7 +49,9 @@ pub fn pair(entries: impl IntoIterator<Item = Entry>) -> Vec<Tried> {
     let mut all: Vec<Tried> = Vec::new();
     let mut known: BTreeMap<String, usize> = BTreeMap::new();
     for entry in entries {
-        let at = *known.entry(entry.action_id.clone()).or_insert_with(|| {
+        // chunks of one action are `id/1`, `id/2`, …
+        let id = entry.action_id.split('/').next().unwrap_or_default();
+        let at = *known.entry(id.to_string()).or_insert_with(|| {
             all.push(Tried { entries: vec![] });
             all.len() - 1
         });
@@ -67,32 +81,35 @@ pub fn section(actions: &[Tried]) -> Section {
 
 fn row(action: &Tried) -> Option<Row> {
     let begun = action.entries.first()?;
-    let ended = action.ended();
-    let entry = ended.unwrap_or(begun);
-    let figure = |n: fn(&Entry) -> Option<u64>| {
-        let n = ended.and_then(n);
-        Cell::figure_or(n.map_or("-".into(), |n| n.to_string()), n.map(|n| n as f64))
+    let known: Vec<u64> = action.ended().filter_map(|e| e.changed).collect();
+    let ids = action.ids();
+    let figure = |n: u64| match known.is_empty() {
+        true => Cell::nothing("-"),
+        false => Cell::figure(n.to_string(), n as f64),
     };
-    let more = entry.ids.len().saturating_sub(IDS);
-    let mut ids = entry.ids[..entry.ids.len() - more].join(", ");
+    let (asked, changed) = (ids.len() as u64, known.iter().sum::<u64>());
+    let more = ids.len().saturating_sub(IDS);
+    let mut named = ids[..ids.len() - more].join(", ");
     if more > 0 {
-        ids.push_str(&format!(" and {more} more"));
+        named.push_str(&format!(" and {more} more"));
     }
-    let note = match ended {
-        None => Some("outcome unknown: ask operator_actions"),
-        Some(ended) => ended.error.as_deref(),
+    let error = action.ended().find_map(|e| e.error.clone());
+    let note = match action.open() {
+        0 => error,
+        1 => Some("outcome unknown: ask operator_actions".into()),
+        n => Some(format!("{n} outcomes unknown: ask operator_actions")),
     };
     let cells = vec![
         Cell::word(begun.at.format("%Y-%m-%d %H:%M:%S").to_string()),
-        Cell::word(&entry.who),
-        Cell::word(&entry.action),
-        figure(|e| e.asked),
-        figure(|e| e.changed),
-        figure(|e| e.skipped),
-        Cell::word(format!("{} @ {}", entry.database, entry.server)),
-        Cell::maybe(Some(&ids)),
-        Cell::maybe(entry.reason.as_deref()),
-        Cell::maybe(note),
+        Cell::word(&begun.who),
+        Cell::word(&begun.action),
+        Cell::figure(asked.to_string(), asked as f64),
+        figure(changed),
+        figure(asked.saturating_sub(changed)),
+        Cell::word(format!("{} @ {}", begun.database, begun.server)),
+        Cell::maybe(Some(&named)),
+        Cell::maybe(begun.reason.as_deref()),
+        Cell::maybe(note.as_deref()),
     ];
     Some(Row::new(RowId::Log(0), cells))
 }

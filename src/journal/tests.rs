@@ -149,9 +149,13 @@ fn two_lines_make_one_action_and_one_line_an_unknown_outcome() {
         entry(Phase::Begun, "a"),
         entry(Phase::Begun, "b"),
         entry(Phase::Ended, "a"),
+        // chunks of one action
+        entry(Phase::Begun, "c/1"),
+        entry(Phase::Ended, "c/1"),
+        entry(Phase::Begun, "c/2"),
     ];
     let actions = pair(lines);
-    assert_eq!(actions.len(), 2);
+    assert_eq!(actions.len(), 3);
     let notes: Vec<String> = section(&actions)
         .rows
         .iter()
@@ -167,7 +171,8 @@ fn two_lines_make_one_action_and_one_line_an_unknown_outcome() {
         notes,
         [
             "2026-03-01 14:02:11|ann|requeue|4|3|1|prod @ db.internal:5432|1, 2, 3 and 1 more|fixed\nthe parser|-",
-            "2026-03-01 14:02:11|ann|requeue|-|-|-|prod @ db.internal:5432|1, 2, 3 and 1 more|fixed\nthe parser|outcome unknown: ask operator_actions",
+            "2026-03-01 14:02:11|ann|requeue|4|-|-|prod @ db.internal:5432|1, 2, 3 and 1 more|fixed\nthe parser|outcome unknown: ask operator_actions",
+            "2026-03-01 14:02:11|ann|requeue|4|3|1|prod @ db.internal:5432|1, 2, 3 and 1 more|fixed\nthe parser|outcome unknown: ask operator_actions",
         ]
     );
 }

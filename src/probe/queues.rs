@@ -1,6 +1,6 @@
 //! Depth of every queue: exact where cheap, bounded where large.
 
-use super::{Count, State};
+use super::{Bound, Count, State};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -104,6 +104,14 @@ impl Queue {
     /// Number of tasks in a state, 0 where unknown.
     pub fn n(&self, state: State) -> u64 {
         self.count(state).map_or(0, |c| c.count)
+    }
+
+    /// `+` where [`n`](Self::n) is "at least", else nothing.
+    pub fn plus(&self, state: State) -> &'static str {
+        match self.count(state).map(|c| c.bound) {
+            Some(Bound::AtLeast) => "+",
+            _ => "",
+        }
     }
 }
 

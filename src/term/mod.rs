@@ -47,7 +47,14 @@ impl Tui {
         enable_raw_mode()?;
         RAW.store(true, Ordering::SeqCst);
         let mut out = io::stdout();
-        execute!(out, EnterAlternateScreen, EnableBracketedPaste, Hide)?;
+        // a program that was killed here may have left the alternate screen, and its text on it
+        execute!(
+            out,
+            EnterAlternateScreen,
+            crossterm::terminal::Clear(crossterm::terminal::ClearType::All),
+            EnableBracketedPaste,
+            Hide
+        )?;
         if self.mouse {
             execute!(out, EnableMouseCapture)?;
         }

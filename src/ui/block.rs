@@ -1,5 +1,6 @@
 //! One pane as a block of the screen: heading with filter and order, what stands above the rows, the rows.
 
+use super::fmt;
 use super::grid;
 use super::order::{Shown, shown};
 use super::text::{dim, fit, ink, line_width, text};
@@ -123,10 +124,36 @@ fn rows_alone(rows: &Shown) -> usize {
     grid::first(sections).map_or(0, |s| 1 + sections[s].rows.len().max(1))
 }
 
+/// Data of a probe that fails is called old after so many seconds: a look or two may fail without meaning much.
+const OLD: f64 = 5.0;
+
+/// Age of what a pane shows, in seconds, where its probe fails and the rest of the screen is newer.
+fn behind(app: &App, pane: PaneId) -> Option<f64> {
+    let probe = match pane {
+        PaneId::Connections | PaneId::Waits => "activity",
+        PaneId::Stages => "queues",
+        PaneId::Leases => "leases",
+        PaneId::Cost => "cost",
+        PaneId::Tasks => "tasks",
+        PaneId::Failures => "failures",
+        PaneId::Findings => return None,
+    };
+    let (snapshot, _) = app.shown()?;
+    let health = snapshot.probes.iter().find(|p| p.name == probe)?;
+    let age = health.age_s.filter(|age| *age > OLD);
+    age.filter(|_| health.error.is_some())
+}
+
 /// Filter, selection, order and marks, as far as they are not the usual ones.
 fn state(app: &App, pane: PaneId, rows: &Shown) -> Vec<Vec<Span<'static>>> {
     let view = app.view(pane);
     let mut parts = Vec::new();
+    if let Some(age) = behind(app, pane) {
+        parts.push(vec![ink(
+            format!("as of {} ago", fmt::duration(age)),
+            Ink::Warn,
+        )]);
+    }
     let filter = view.filter.value();
     if app.editing_filter && app.focus == pane {
         let mut field = vec![ink("/", Ink::Key)];

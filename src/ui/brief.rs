@@ -114,12 +114,20 @@ fn money(app: &App) -> Vec<Vec<Span<'static>>> {
             }
             groups.push(vec![dim("lost "), text(fmt::usd(cost.usd_failed_attempts))]);
         }
-        None => groups.push(vec![ink("COST ", Ink::Title), dim("not recorded")]),
+        None => {
+            let why = match snapshot.unread("cost") {
+                Some(_) => "not read",
+                None => "not recorded",
+            };
+            groups.push(vec![ink("COST ", Ink::Title), dim(why)]);
+        }
     }
     let expired = snapshot.leases.len();
     groups.push(vec![
         dim("expired leases "),
-        if expired == 0 {
+        if snapshot.unread("leases").is_some() {
+            dim("n/a")
+        } else if expired == 0 {
             dim("0")
         } else {
             ink(expired.to_string(), Ink::Bad)

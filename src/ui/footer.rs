@@ -46,7 +46,7 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
                 vec![ink(
                     format!(
                         "{}: {done} of {asked}, {:.0} a second",
-                        verb.name(),
+                        verb.label(),
                         p.per_second
                     ),
                     Ink::Warn,

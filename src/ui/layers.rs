@@ -247,10 +247,9 @@ fn foot(dialog: &Dialog, room: usize) -> Vec<Line<'static>> {
             format!(" yes, {what}"),
         ),
     };
-    let typed = dialog.input.value().trim();
     let ready = match dialog.stage {
-        Stage::Confirm => typed == dialog.must_type,
-        _ => !typed.is_empty(),
+        Stage::Confirm => dialog.confirmed(),
+        _ => !dialog.input.value().trim().is_empty(),
     };
     ask::field(&asked, &dialog.input, &yes, ready, room)
 }

@@ -273,7 +273,7 @@ async fn a_row_locked_by_somebody_holds_nothing_up_and_is_tried_again() {
         counts,
         [
             (true, "changed".to_string(), 149),
-            (false, "row locked by another session".to_string(), 1)
+            (false, "locked by another session".to_string(), 1)
         ]
     );
     assert_eq!(

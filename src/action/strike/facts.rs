@@ -127,11 +127,9 @@ fn cancel(b: &Backend) -> Result<String, String> {
             "it is {state} and runs no statement: that would do nothing"
         ));
     }
-    let before = b.xact_s.zip(b.statement_s);
-    let work = before.filter(|(xact, statement)| xact - statement > 0.001);
-    Ok(match work {
-        Some((s, _)) => format!(
-            "ends the statement and rolls back {} of work (unless a savepoint keeps it); the session stays",
+    Ok(match b.xact_s {
+        Some(s) => format!(
+            "ends the statement and rolls back its transaction, {} of work, so that its locks are free (unless a savepoint keeps them); the session stays",
             duration(s)
         ),
         None => "ends the statement; the session stays".into(),
@@ -153,9 +151,12 @@ fn terminate(
     }];
     parts.extend(held(pid, snapshot));
     if !behind.is_empty() {
-        let get = if behind.len() == 1 { "gets" } else { "get" };
         let n = plural(behind.len() as u64, "session", "sessions");
-        parts.push(format!("{n} {get} the lock{}", others(pid, chains, behind)));
+        let get = match behind.len() {
+            1 => "gets the lock",
+            _ => "get the lock in turn",
+        };
+        parts.push(format!("{n} {get}{}", others(pid, chains, behind)));
     }
     parts.extend(worker(b, pid, snapshot));
     parts.join("; ")

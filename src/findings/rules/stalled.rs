@@ -165,9 +165,10 @@ fn whole(ctx: &Ctx, queue: &Queue, look: &Look) -> Option<Trigger> {
                 Severity::Warning
             },
             format!(
-                "{}: {} due, oldest {}; {claim}{nobody}",
+                "{}: {}{} due, oldest {}; {claim}{nobody}",
                 ctx.queue_name(&queue.system, &queue.schema, &queue.queue),
                 count(due),
+                queue.plus(State::Ready),
                 duration(oldest)
             ),
         )

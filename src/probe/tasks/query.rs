@@ -47,7 +47,8 @@ pub struct Term {
 }
 
 /// Columns that a [`Term`] can be about.
-pub const FIELDS: [&str; 9] = [
+pub const FIELDS: [&str; 10] = [
+    "native_state",
     "id",
     "queue",
     "kind",
