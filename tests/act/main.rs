@@ -4,11 +4,12 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod proxy;
+mod stress;
 
 use jobtop::action::{Choice, Outcome, Plan, Preview, Run, Verb, drive};
 use jobtop::config::Config;
 use jobtop::connect::session::Purpose;
-use jobtop::connect::{Session, Target};
+use jobtop::connect::{Fault, Session, Target};
 use jobtop::feed::round::Round;
 use jobtop::journal::{Entry, Phase};
 use jobtop::migrate::{NotifyChange, apply};
@@ -36,6 +37,7 @@ impl Place {
     /// A reference queue with so many failed tasks of `parse`.
     async fn with(hint: &str, failed: i32) -> Self {
         let (name, config) = common::database(hint);
+        Self::forget(&name);
         let mut client = common::connect(&config).await;
         apply(&mut client, "agent_queue", NotifyChange::Keep)
             .await
@@ -56,20 +58,29 @@ impl Place {
         name: String,
         through: tokio_postgres::Config,
     ) -> Self {
+        let place = Self::open(client, config, name, through).await;
+        place.expect("a session that knows the queue")
+    }
+
+    /// As [`Place::to`], on a server that may go away.
+    async fn open(
+        client: Client,
+        config: tokio_postgres::Config,
+        name: String,
+        through: tokio_postgres::Config,
+    ) -> Result<Self, Fault> {
         let target = Target::new(through).expect("a target");
-        let session = Session::open(&target, Purpose::Poll, "jobtop")
-            .await
-            .expect("a session");
-        let journal = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.jsonl"));
+        let session = Session::open(&target, Purpose::Poll, "jobtop").await?;
+        let journal = Self::journal_file(&name);
         let settings = Config {
             rows_per_second: 10_000.0,
             journal_file: Some(journal.clone()),
             ..Config::default()
         };
         let mut round = Round::new(target.clone(), Arc::new(settings)).expect("profiles");
-        round.run_database(&session).await.expect("the database");
-        round.run_queues(&session).await.expect("the queues");
-        Self {
+        round.run_database(&session).await?;
+        round.run_queues(&session).await?;
+        Ok(Self {
             client,
             config,
             name,
@@ -77,6 +88,17 @@ impl Place {
             session,
             round,
             journal,
+        })
+    }
+
+    fn journal_file(name: &str) -> PathBuf {
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.jsonl"))
+    }
+
+    /// An earlier run may have left its journal.
+    fn forget(name: &str) {
+        if let Err(e) = std::fs::remove_file(Self::journal_file(name)) {
+            assert_eq!(e.kind(), std::io::ErrorKind::NotFound, "{e}");
         }
     }
 

@@ -45,10 +45,18 @@ impl Proxy {
     pub fn next(&self, next: Next) {
         self.next.store(next as u8, Ordering::SeqCst);
     }
+
+    /// Nothing happens to the next COMMIT: what was to happen to one has happened.
+    pub fn done(&self) -> bool {
+        self.next.load(Ordering::SeqCst) == Next::Passes as u8
+    }
 }
 
 async fn carry(client: TcpStream, socket: PathBuf, next: Arc<AtomicU8>) {
-    let server = UnixStream::connect(socket).await.expect("the server");
+    let Ok(server) = UnixStream::connect(socket).await else {
+        // it is down: so is the line
+        return;
+    };
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
     let mut up = vec![0; 1 << 16];
