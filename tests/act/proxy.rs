@@ -16,6 +16,8 @@ pub enum Next {
     AnswerLost = 1,
     /// The line is lost before the server gets it.
     NeverSent = 2,
+    /// The server does not get it, and the line stays as it is; until it passes again, nobody gets another line.
+    Kept = 3,
 }
 
 /// The line.
@@ -35,6 +37,9 @@ impl Proxy {
         let flag = next.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
+                if flag.load(Ordering::SeqCst) == Next::Kept as u8 {
+                    continue;
+                }
                 tokio::spawn(carry(client, socket.clone(), flag.clone()));
             }
         });
@@ -70,6 +75,7 @@ async fn carry(client: TcpStream, socket: PathBuf, next: Arc<AtomicU8>) {
                 }
                 let commit = up[..n].windows(7).any(|w| w == b"COMMIT\0");
                 let what = match commit {
+                    true if next.load(Ordering::SeqCst) == Next::Kept as u8 => continue,
                     true => next.swap(Next::Passes as u8, Ordering::SeqCst),
                     false => Next::Passes as u8,
                 };
