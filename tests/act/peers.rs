@@ -22,7 +22,7 @@ use jobtop::probe::tasks::TaskKey;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The state is checked in a sub-select that does not lock (Oban): a worker's claim or end that commits meanwhile is
+/// The state is checked in a sub-select that does not lock: a worker's claim or end that commits meanwhile is
 /// overwritten.
 #[tokio::test]
 async fn a_claim_or_an_end_that_commits_while_the_operator_acts_is_not_overwritten() {
@@ -298,7 +298,7 @@ fn told(pty: &Pty, word: &str) -> u64 {
     n.trim_end_matches(':').parse().expect("a number")
 }
 
-/// A key that bounces must not act twice (no identity of the action in Mission Control's and others' buttons).
+/// A key that bounces must not act twice.
 #[test]
 fn a_key_pressed_twice_acts_once() {
     let screen = Screen::new("double");
