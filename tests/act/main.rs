@@ -566,3 +566,27 @@ async fn no_transaction_is_open_while_a_dialog_is_and_none_for_long() {
     let longest = longest.await.expect("watched");
     assert!(longest < 2.0, "a transaction was open for {longest} s");
 }
+
+#[tokio::test]
+async fn a_try_that_is_taken_away_does_not_end_before_it_started() {
+    let place = Place::with("late_start", 0).await;
+    let sql = "SET search_path = agent_queue, pg_temp; SELECT enqueue('q', 'k') FROM generate_series(1, 12);
+         SELECT claim('q', 'w', 12, '1 ms'); SELECT pg_sleep(0.05);
+         CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.1); RETURN NEW; END $$;
+         CREATE TRIGGER slow BEFORE UPDATE ON tasks FOR EACH ROW WHEN (NEW.status = 'enqueued') EXECUTE FUNCTION slow()";
+    place
+        .client
+        .batch_execute(sql)
+        .await
+        .expect("expired leases");
+    let other = common::connect(&place.config).await;
+    let reclaim =
+        tokio::spawn(async move { other.batch_execute("SELECT agent_queue.reclaim(50)").await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let late =
+        "SELECT string_agg(agent_queue.started(id, 1), ',') FROM agent_queue.tasks WHERE id = 12";
+    assert_eq!(place.value(late).await, "ok");
+    reclaim.await.expect("a task").expect("reclaimed");
+    let odd = "SELECT count(*) FROM agent_queue.task_attempts WHERE finished_at < started_at";
+    assert_eq!(place.value(odd).await, "0");
+}
