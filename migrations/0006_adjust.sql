@@ -57,7 +57,8 @@ BEGIN
          WHERE t.status = 'processing' AND t.lease_expires_at < at
          ORDER BY t.lease_expires_at LIMIT reclaim.max FOR NO KEY UPDATE SKIP LOCKED
     LOOP
-        outcome := _give_back(id, at);
+        -- Not `at`: the worker may have started it until its row was locked.
+        outcome := _give_back(id, clock_timestamp());
         RETURN NEXT;
     END LOOP;
     PERFORM _free_orphans();

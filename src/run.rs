@@ -58,6 +58,8 @@ async fn ending(mut feed: JoinHandle<()>, news: &mut mpsc::Receiver<News>) -> Op
     let mut last = None;
     loop {
         tokio::select! {
+            // what the feed told before it ended comes first
+            biased;
             told = news.recv() => match told {
                 Some(News::Outcome(outcome)) => last = Some(outcome.summary().1),
                 Some(News::Struck(struck)) => last = Some(struck.summary().1),

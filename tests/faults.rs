@@ -3,27 +3,11 @@
 mod common;
 
 use common::place::Place;
-use jobtop::demo::cluster::Cluster;
 use std::time::{Duration, Instant};
-
-/// A cluster of its own: it will be stopped.
-fn own_cluster(name: &str) -> (Cluster, Place) {
-    let cluster = Cluster::start(&common::options()).expect("a private Postgres");
-    let mut config = cluster.config();
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    runtime.block_on(async {
-        let client = common::connect(&config).await;
-        let sql = format!("CREATE DATABASE {name}");
-        client.batch_execute(&sql).await.expect("a database");
-    });
-    config.dbname(name);
-    let place = Place::on(&cluster, name, config);
-    (cluster, place)
-}
 
 #[test]
 fn a_stopped_server_leaves_the_data_and_comes_back_by_itself() {
-    let (cluster, place) = own_cluster("outage");
+    let (cluster, place) = Place::alone("outage");
     let mut pty = place.watch(&["--allow-writes"], 160, 45);
     pty.wait_text("parser");
     pty.wait_text("LIVE");
@@ -181,7 +165,7 @@ fn a_row_locked_by_somebody_is_skipped_at_once() {
 
 #[test]
 fn a_full_server_lets_the_poll_session_write() {
-    let (cluster, place) = own_cluster("crowded");
+    let (cluster, place) = Place::alone("crowded");
     let mut pty = place.watch(&["--allow-writes"], 160, 45);
     pty.wait_text("parser");
     pty.keys("6/state:failed\r");
@@ -229,7 +213,7 @@ fn a_queue_that_vanishes_is_missed_and_found_again() {
 
 #[test]
 fn losing_the_server_at_the_first_look_is_no_end() {
-    let (cluster, place) = own_cluster("early");
+    let (cluster, place) = Place::alone("early");
     // the queue half waits for this lock, so that the server goes down within the first look
     let (client, runtime) = place.client();
     runtime.block_on(async {

@@ -5,13 +5,16 @@ mod common;
 mod setup;
 
 use common::place::Place;
-use jobtop::action::{Target, Verb};
-use jobtop::connect::{Session, Target as Server, session::Purpose};
+use jobtop::action::{Plan, Target, Verb, drive};
+use jobtop::connect::{Fault, Session, Target as Server, session::Purpose};
+use jobtop::feed::round::Round;
+use jobtop::migrate::{NotifyChange, apply};
 use jobtop::probe::{QueueProbes, State, tasks::Filter};
-use jobtop::queue::action::action_sql;
+use jobtop::queue::action::{ActionSql, action_sql};
 use jobtop::queue::check::parse;
 use serde_json::Value;
 use std::process::Command;
+use std::sync::Arc;
 use tokio_postgres::{Client, Config};
 
 const HOUSE: &str = include_str!("profiles/house.sql");
@@ -81,7 +84,8 @@ const INSERTS: [&str; 3] = [
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_role_may_do_what_it_must_and_no_more() {
-    let (admin, _, config) = setup::open("grants", HOUSE).await;
+    let later = "ALTER TABLE tasks ADD COLUMN run_after timestamptz; UPDATE tasks SET run_after = now() + interval '1 h'";
+    let (admin, _, config) = setup::open("grants", &format!("{HOUSE} {later}")).await;
     let script = printed(&config, &["--role-prefix", "grants house"]);
     for _ in 0..2 {
         admin.batch_execute(&script).await.expect(&script);
@@ -114,10 +118,12 @@ async fn each_role_may_do_what_it_must_and_no_more() {
         snapshot["connections"]
     );
 
+    is_told_what_it_lacks(&as_mona, 6 + 5 + 5).await;
+
     let (opal, as_opal) = login(&admin, &config, "opal", "\"grants house_operator\"").await;
     refused(&opal, &WRITES).await;
     refused(&opal, &INSERTS).await;
-    operates(&as_opal).await;
+    operates(&admin, &as_opal).await;
 
     let (work, _) = login(&admin, &config, "work", "\"grants house_worker\"").await;
     refused(&work, &WRITES[..2]).await;
@@ -138,38 +144,163 @@ async fn each_role_may_do_what_it_must_and_no_more() {
     }
 }
 
-/// Requeue and cancel by a login's own rights: each changes something in each system.
-async fn operates(config: &Config) {
-    let server = Server::new(config.clone()).expect("a target");
-    let open = |purpose| Session::open(&server, purpose, "jobtop");
-    let poll = open(Purpose::Poll).await.expect("poll");
-    let write = open(Purpose::Write).await.expect("write");
-    let mut probes = QueueProbes::new(&jobtop::config::Config::default()).expect("profiles");
-    probes.detect(&poll).await.expect("detect");
-    for verb in [Verb::Requeue, Verb::Cancel] {
-        for instance in probes.instances() {
-            let filter = Filter {
-                limit: 1000,
-                ..Filter::default()
-            };
-            let now = setup::now(&poll).await;
-            let tasks = probes.query(&poll, &filter, now).await.expect("tasks");
-            let ours = tasks
-                .into_iter()
-                .filter(|t| t.key.system == instance.system);
-            let targets: Vec<Target> = ours.map(|t| Target::of(&t)).collect();
-            assert!(
-                targets.iter().any(|t| t.state == State::Running),
-                "{}",
-                instance.system
-            );
-            let action = action_sql(instance, verb, "").expect("an action");
-            let done = action.run(&write, verb, &targets, Some("because")).await;
-            let done = done.unwrap_or_else(|e| panic!("{verb:?} {}: {e}", instance.system));
-            let changed = done.iter().filter(|o| o.outcome == "changed").count();
-            assert!(changed > 0, "{verb:?} {}: {done:?}", instance.system);
+const VERBS: [Verb; 8] = [
+    Verb::Requeue,
+    Verb::RequeueFresh,
+    Verb::Cancel,
+    Verb::Release,
+    Verb::RunNow,
+    Verb::Priority(7),
+    Verb::Park,
+    Verb::Unpark,
+];
+
+/// What a login does to each of the three systems, verb by verb; nothing of it stays.
+struct Hand {
+    poll: Session,
+    write: Session,
+    probes: QueueProbes,
+}
+
+impl Hand {
+    async fn of(config: &Config) -> Self {
+        let server = Server::new(config.clone()).expect("a target");
+        let open = |purpose| Session::open(&server, purpose, "jobtop");
+        let poll = open(Purpose::Poll).await.expect("poll");
+        let mut probes = QueueProbes::new(&jobtop::config::Config::default()).expect("profiles");
+        probes.detect(&poll).await.expect("detect");
+        Self {
+            write: open(Purpose::Write).await.expect("write"),
+            poll,
+            probes,
         }
     }
+
+    /// All tasks of a system as this login sees them.
+    async fn targets(&self, system: &str) -> Vec<Target> {
+        let filter = Filter {
+            limit: 1000,
+            ..Filter::default()
+        };
+        let now = setup::now(&self.poll).await;
+        let tasks = self.probes.query(&self.poll, &filter, now).await;
+        let tasks = tasks.expect("tasks").into_iter();
+        tasks
+            .filter(|t| t.key.system == system)
+            .map(|t| Target::of(&t))
+            .collect()
+    }
+
+    /// System, verb, and how many it changed or why it was refused, of every verb that the system knows.
+    async fn tries(&self) -> Vec<(String, Verb, Result<usize, Fault>)> {
+        let mut all = Vec::new();
+        for instance in self.probes.instances() {
+            let targets = self.targets(&instance.system).await;
+            assert!(targets.iter().any(|t| t.state == State::Running));
+            for verb in VERBS {
+                let action = action_sql(instance, verb, "").expect("an action");
+                if let ActionSql::Refuse { .. } = action {
+                    continue;
+                }
+                self.write.execute("BEGIN").await.expect("begun");
+                let done = action
+                    .run(&self.write, verb, &targets, Some("because"))
+                    .await;
+                self.write.execute("ROLLBACK").await.expect("undone");
+                let done = done.map(|d| d.iter().filter(|o| o.outcome == "changed").count());
+                all.push((instance.system.clone(), verb, done));
+            }
+        }
+        all
+    }
+}
+
+/// What the three systems can do at all, by a login's own rights.
+async fn operates(admin: &Client, config: &Config) {
+    let hand = Hand::of(config).await;
+    let all = hand.tries().await;
+    assert_eq!(all.len(), 6 + 5 + 5, "{all:?}");
+    for (system, verb, done) in &all {
+        let done = done
+            .as_ref()
+            .unwrap_or_else(|e| panic!("{verb:?} {system}: {e}"));
+        assert!(*done > 0, "{verb:?} {system}");
+    }
+    // and each of these rights is needed for something
+    let sql = "SELECT format('UPDATE (%I) ON %I', column_name, table_name) FROM information_schema.column_privileges
+                WHERE grantee = 'grants house_operator' AND privilege_type = 'UPDATE' ORDER BY 1";
+    let rights = admin.query(sql, &[]).await.expect("rights");
+    assert!(rights.len() > 20, "{}", rights.len());
+    for right in rights {
+        let right: String = right.get(0);
+        let run = |sql: String| async move { admin.batch_execute(&sql).await.expect(&sql) };
+        run(format!("REVOKE {right} FROM \"grants house_operator\"")).await;
+        let all = hand.tries().await;
+        run(format!("GRANT {right} TO \"grants house_operator\"")).await;
+        let missed = |done: &Result<usize, Fault>| done.as_ref().is_err_and(|f| f.is("42501"));
+        assert!(all.iter().any(|(.., done)| missed(done)), "{right}");
+    }
+}
+
+/// A monitor is told, verb by verb and the product's own way, what it lacks.
+async fn is_told_what_it_lacks(config: &Config, tries: usize) {
+    let hand = Hand::of(config).await;
+    let target = Server::new(config.clone()).expect("a target");
+    let name = config.get_dbname().expect("a database");
+    let journal = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.jsonl"));
+    let settings = jobtop::config::Config {
+        journal_file: Some(journal),
+        ..Default::default()
+    };
+    let mut round = Round::new(target.clone(), Arc::new(settings)).expect("profiles");
+    round.run_database(&hand.poll).await.expect("the database");
+    round.run_queues(&hand.poll).await.expect("the queues");
+    let mut told = 0;
+    for (system, _) in round.systems() {
+        let targets = hand.targets(&system).await;
+        for verb in VERBS {
+            let plan = Plan::new(verb, targets.clone(), Some("because".into()));
+            let Ok(mut run) = round.prepare(plan) else {
+                continue;
+            };
+            drive(&mut run, &hand.write, &target, |_| {}).await;
+            let outcome = run.outcome();
+            let (_, words) = outcome.summary();
+            assert_eq!(outcome.changed(), 0, "{words}");
+            for part in ["permission denied for ", "(42501)", "jobtop grants"] {
+                assert!(words.contains(part), "{verb:?} {system}: {words}");
+            }
+            told += 1;
+        }
+    }
+    assert_eq!(told, tries);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_eight_verbs_of_the_reference_queue_take_its_operator_role() {
+    let (_, config) = common::database("grants_eight");
+    let mut admin = common::connect(&config).await;
+    apply(&mut admin, "agent_queue", NotifyChange::Keep)
+        .await
+        .expect("migrated");
+    for sql in [
+        "SET search_path = agent_queue",
+        "SELECT enqueue('q', 'k', max_attempts => 1) FROM generate_series(1, 3)",
+        "SELECT fail(id, lease_token, 'x') FROM claim('q', 'w')",
+        "SELECT claim('q', 'w', lease => '1 us')",
+        "SELECT enqueue('q', 'k', run_after => now() + interval '1 h')",
+        "SELECT park(ARRAY[enqueue('q', 'k')])",
+    ] {
+        admin.batch_execute(sql).await.expect(sql);
+    }
+    let (_, as_olga) = login(&admin, &config, "olga", "agent_queue_operator").await;
+    let all = Hand::of(&as_olga).await.tries().await;
+    assert_eq!(all.len(), VERBS.len());
+    for (_, verb, done) in all {
+        assert!(done.as_ref().is_ok_and(|n| *n > 0), "{verb:?}: {done:?}");
+    }
+    let (_, as_mila) = login(&admin, &config, "mila", "agent_queue_monitor").await;
+    is_told_what_it_lacks(&as_mila, VERBS.len()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -209,15 +340,24 @@ async fn strange_names_stay_names_and_absent_columns_are_left_out() {
     };
     assert_eq!(
         columns(false),
-        ["leased_until", "run_after", "started_at", "status"]
+        [
+            "attempt",
+            "leased_until",
+            "priority",
+            "run_after",
+            "started_at",
+            "status"
+        ]
     );
     assert_eq!(
         columns(true),
         [
+            "attempt",
             "failure_reason",
             "finished_at",
             "leased_until",
             "max_attempts",
+            "priority",
             "run_after",
             "started_at",
             "status"

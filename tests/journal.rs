@@ -141,7 +141,11 @@ fn it_shows_what_was_asked_for_newest_last() {
     let counts = json!({ "asked": 2, "changed": 1, "skipped": 1, "ids": ["7", "8"], "reason": "parser fixed",
         "outcomes": { "7": "changed", "8": "locked" } });
     for e in [
-        entry("a", Phase::Begun, json!({})),
+        entry(
+            "a",
+            Phase::Begun,
+            json!({ "ids": ["7", "8"], "reason": "parser fixed" }),
+        ),
         entry("a", Phase::Ended, counts),
         entry(
             "b",

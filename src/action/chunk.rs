@@ -24,10 +24,18 @@ pub(super) enum Ended {
         /// What it did, if it was committed.
         fates: Vec<Fate>,
         /// Names it.
-        xid: String,
+        mark: Mark,
         /// What was lost.
         fault: Fault,
     },
+}
+
+/// What names a transaction to the server afterwards.
+pub(super) struct Mark {
+    /// Its number.
+    pub xid: String,
+    /// When the server was started: after a crash it gives out numbers again of which nothing had reached the disk.
+    since: String,
 }
 
 /// What the server says about a transaction whose commit got no answer.
@@ -49,9 +57,9 @@ pub(super) async fn perform(
     journal: Option<&str>,
 ) -> Ended {
     match transaction(db, plan, id, sql, targets, journal).await {
-        Ok((fates, xid)) => match db.execute("COMMIT").await {
+        Ok((fates, mark)) => match db.execute("COMMIT").await {
             Ok(()) => Ended::Written(fates),
-            Err(fault) if fault.closed => Ended::Unknown { fates, xid, fault },
+            Err(fault) if fault.closed => Ended::Unknown { fates, mark, fault },
             Err(fault) => Ended::Nothing(fault),
         },
         Err(fault) => {
@@ -71,12 +79,17 @@ async fn transaction(
     sql: &ActionSql,
     targets: &[Task],
     journal: Option<&str>,
-) -> Result<(Vec<Fate>, String), Fault> {
+) -> Result<(Vec<Fate>, Mark), Fault> {
     db.execute(BEGIN).await?;
-    let rows = db
-        .write("SELECT pg_current_xact_id()::text AS xid", &[])
-        .await?;
-    let xid = rows.first().map(|r| r.word("xid")).transpose()?;
+    let number =
+        "SELECT pg_current_xact_id()::text AS xid, pg_postmaster_start_time()::text AS since";
+    let rows = db.write(number, &[]).await?;
+    let told = rows.first();
+    let told = told.ok_or_else(|| Fault::own("the server returned no row"))?;
+    let mark = Mark {
+        xid: told.word("xid")?,
+        since: told.word("since")?,
+    };
     let outcomes = sql
         .run(db, plan.verb, targets, plan.reason.as_deref())
         .await?;
@@ -94,7 +107,7 @@ async fn transaction(
         let entry = row(plan, id, sql.text(), &fates);
         journal::write(db, table, &entry).await?;
     }
-    Ok((fates, xid.unwrap_or_default()))
+    Ok((fates, mark))
 }
 
 /// What the journals say about a transaction that was written.
@@ -110,22 +123,49 @@ pub(super) fn row<'a>(plan: &'a Plan, id: &'a str, sql: &'a str, fates: &'a [Fat
     }
 }
 
-/// Asks the server, for up to ten seconds, what became of a transaction.
-pub(super) async fn resolve(target: &Target, xid: &str) -> Told {
+/// Asks the server, for up to ten seconds, what became of a transaction; `noted` is the journal table and the id of the
+/// row that it has written there.
+pub(super) async fn resolve(target: &Target, mark: &Mark, noted: Option<(&str, &str)>) -> Told {
     for _ in 0..20 {
         if let Ok(db) = Session::open(target, Purpose::Poll, "jobtop write").await {
-            let sql = "SELECT pg_xact_status($1::text::xid8)::text AS status";
-            let rows = db.query(sql, &[(&xid, Type::TEXT)]).await;
+            let told = ask(&db, mark, noted).await;
             db.close().await;
-            let status = rows.ok().and_then(|r| r.first()?.word("status").ok());
-            match status.as_deref() {
-                Some("committed") => return Told::Committed,
-                Some("aborted") => return Told::RolledBack,
-                // in progress: the server has not noticed yet that we are gone
-                _ => {}
+            if let Some(told) = told {
+                return told;
             }
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     Told::Nothing
+}
+
+/// `None`: ask again. It may be in progress, since the server has not noticed yet that we are gone.
+async fn ask(db: &Session, mark: &Mark, noted: Option<(&str, &str)>) -> Option<Told> {
+    let sql = "SELECT pg_xact_status($1::text::xid8)::text AS status, pg_postmaster_start_time()::text AS since";
+    let rows = match db.query(sql, &[(&mark.xid, Type::TEXT)]).await {
+        // in the future: it was forgotten in a crash
+        Err(fault) if fault.is("22023") => return Some(Told::RolledBack),
+        rows => rows.ok()?,
+    };
+    let row = rows.first()?;
+    match row.word("status").ok()?.as_str() {
+        "aborted" => return Some(Told::RolledBack),
+        "committed" => {}
+        _ => return None,
+    }
+    let same_server = row.word("since").ok()? == mark.since;
+    // by now its row is seen, if it was this one and not another under the same number
+    let Some((table, id)) = noted else {
+        return Some(if same_server {
+            Told::Committed
+        } else {
+            Told::Nothing
+        });
+    };
+    let sql = format!("SELECT count(*) AS n FROM {table} WHERE action_id = $1");
+    let rows = db.query(&sql, &[(&id, Type::TEXT)]).await.ok()?;
+    match rows.first()?.count("n").ok()? {
+        0 => Some(Told::RolledBack),
+        _ => Some(Told::Committed),
+    }
 }

@@ -219,8 +219,8 @@ impl Run {
                 self.failed(chunk, &fault);
                 noted
             }
-            Ended::Unknown { fates, xid, fault } => {
-                let told = resolve(target, &xid).await;
+            Ended::Unknown { fates, mark, fault } => {
+                let told = resolve(target, &mark, table.map(|t| (t, id))).await;
                 let why = match told {
                     Told::Committed => format!(
                         "the answer to a commit was lost ({fault}), but the server says it was written"
@@ -229,7 +229,8 @@ impl Run {
                         format!("{fault}; the server says that transaction was rolled back")
                     }
                     Told::Nothing => format!(
-                        "{fault}; it is not known whether transaction {xid} was written (action {id} in the journal tells)"
+                        "{fault}; it is not known whether transaction {} was written (action {id} in the journal tells)",
+                        mark.xid
                     ),
                 };
                 let noted = match told {

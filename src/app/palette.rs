@@ -50,7 +50,7 @@ impl Palette {
 }
 
 impl App {
-    /// The actions that match what was typed, in the order of the table. A word may name what it looks at:
+    /// The actions that match what was typed, in the order of the table; those called so come first. A word may name what it looks at:
     /// `key:R`, `risk:writes`, `now:off`.
     pub fn palette_entries(&self, palette: &Palette) -> Vec<Entry> {
         let listed = KEYS.iter().map(|binding| Entry {
@@ -72,7 +72,10 @@ impl App {
             ];
             ui::order::matches(words, &fields)
         };
-        listed.filter(matching).collect()
+        let mut found: Vec<Entry> = listed.filter(matching).collect();
+        // whoever types what an action is called means that one, not another whose help speaks of it
+        found.sort_by_key(|e| words.is_empty() || !e.binding.help.starts_with(words));
+        found
     }
 
     pub(super) fn palette_key(&mut self, key: KeyEvent, action: Option<Action>) -> Vec<Effect> {

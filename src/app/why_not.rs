@@ -15,7 +15,8 @@ pub fn verb(action: Action) -> Option<Verb> {
         Action::Cancel => Verb::Cancel,
         Action::Release => Verb::Release,
         Action::RunNow => Verb::RunNow,
-        Action::Priority => Verb::Priority(0),
+        // which one is asked for later: until then it is none that a task has
+        Action::Priority => Verb::Priority(i64::MIN),
         Action::Park => Verb::Park,
         Action::Unpark => Verb::Unpark,
         _ => return None,
@@ -54,7 +55,10 @@ impl App {
             Action::Mark if !matches!(self.cursor_row(), Some(RowId::Task(_))) => {
                 "only tasks can be marked: press 6"
             }
-            Action::MarkAll if self.markable().is_empty() => "only tasks can be marked: press 6",
+            // those that are not listed, such as parked ones, may still match on the server
+            Action::MarkAll if self.focus != PaneId::Tasks && self.markable().is_empty() => {
+                "only tasks can be marked: press 6"
+            }
             Action::Stop if self.acting.is_none() => "no action is under way",
             Action::Hold if self.shown().is_none() => "there is no data yet",
             _ => return None,

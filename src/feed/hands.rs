@@ -143,12 +143,17 @@ impl Hands {
         }
     }
 
-    /// The program ends: what is under way finishes its transaction.
+    /// The program ends: what is under way finishes its transaction, and is told as far as it came.
     pub async fn rest(&mut self) {
         self.stop();
         let all = async { while self.under_way.join_next().await.is_some() {} };
         // a transaction lasts two seconds at most; its session ends with the program in any case
         let _ = timeout(Duration::from_millis(2500), all).await;
+        let quit = Fault::own("stopped on request");
+        let mut left = || self.mine.take().or_else(|| self.back.1.try_recv().ok());
+        while let Some(errand) = left() {
+            errand.failed(&quit, &self.news).await;
+        }
     }
 }
 

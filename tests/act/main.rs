@@ -3,12 +3,14 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod peers;
 mod proxy;
+mod stress;
 
 use jobtop::action::{Choice, Outcome, Plan, Preview, Run, Verb, drive};
 use jobtop::config::Config;
 use jobtop::connect::session::Purpose;
-use jobtop::connect::{Session, Target};
+use jobtop::connect::{Fault, Session, Target};
 use jobtop::feed::round::Round;
 use jobtop::journal::{Entry, Phase};
 use jobtop::migrate::{NotifyChange, apply};
@@ -16,7 +18,7 @@ use jobtop::probe::State;
 use jobtop::probe::tasks::{Filter, TaskKey};
 use proxy::{Next, Proxy};
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -36,6 +38,7 @@ impl Place {
     /// A reference queue with so many failed tasks of `parse`.
     async fn with(hint: &str, failed: i32) -> Self {
         let (name, config) = common::database(hint);
+        Self::forget(&name);
         let mut client = common::connect(&config).await;
         apply(&mut client, "agent_queue", NotifyChange::Keep)
             .await
@@ -56,20 +59,29 @@ impl Place {
         name: String,
         through: tokio_postgres::Config,
     ) -> Self {
+        let place = Self::open(client, config, name, through).await;
+        place.expect("a session that knows the queue")
+    }
+
+    /// As [`Place::to`], on a server that may go away.
+    async fn open(
+        client: Client,
+        config: tokio_postgres::Config,
+        name: String,
+        through: tokio_postgres::Config,
+    ) -> Result<Self, Fault> {
         let target = Target::new(through).expect("a target");
-        let session = Session::open(&target, Purpose::Poll, "jobtop")
-            .await
-            .expect("a session");
-        let journal = common::journal(&name);
+        let session = Session::open(&target, Purpose::Poll, "jobtop").await?;
+        let journal = Self::journal_file(&name);
         let settings = Config {
             rows_per_second: 10_000.0,
             journal_file: Some(journal.clone()),
             ..Config::default()
         };
         let mut round = Round::new(target.clone(), Arc::new(settings)).expect("profiles");
-        round.run_database(&session).await.expect("the database");
-        round.run_queues(&session).await.expect("the queues");
-        Self {
+        round.run_database(&session).await?;
+        round.run_queues(&session).await?;
+        Ok(Self {
             client,
             config,
             name,
@@ -77,6 +89,17 @@ impl Place {
             session,
             round,
             journal,
+        })
+    }
+
+    fn journal_file(name: &str) -> PathBuf {
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.jsonl"))
+    }
+
+    /// An earlier run may have left its journal.
+    fn forget(name: &str) {
+        if let Err(e) = std::fs::remove_file(Self::journal_file(name)) {
+            assert_eq!(e.kind(), std::io::ErrorKind::NotFound, "{e}");
         }
     }
 
@@ -542,4 +565,28 @@ async fn no_transaction_is_open_while_a_dialog_is_and_none_for_long() {
     assert_eq!(run.outcome().changed(), 2_000);
     let longest = longest.await.expect("watched");
     assert!(longest < 2.0, "a transaction was open for {longest} s");
+}
+
+#[tokio::test]
+async fn a_try_that_is_taken_away_does_not_end_before_it_started() {
+    let place = Place::with("late_start", 0).await;
+    let sql = "SET search_path = agent_queue, pg_temp; SELECT enqueue('q', 'k') FROM generate_series(1, 12);
+         SELECT claim('q', 'w', 12, '1 ms'); SELECT pg_sleep(0.05);
+         CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.1); RETURN NEW; END $$;
+         CREATE TRIGGER slow BEFORE UPDATE ON tasks FOR EACH ROW WHEN (NEW.status = 'enqueued') EXECUTE FUNCTION slow()";
+    place
+        .client
+        .batch_execute(sql)
+        .await
+        .expect("expired leases");
+    let other = common::connect(&place.config).await;
+    let reclaim =
+        tokio::spawn(async move { other.batch_execute("SELECT agent_queue.reclaim(50)").await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let late =
+        "SELECT string_agg(agent_queue.started(id, 1), ',') FROM agent_queue.tasks WHERE id = 12";
+    assert_eq!(place.value(late).await, "ok");
+    reclaim.await.expect("a task").expect("reclaimed");
+    let odd = "SELECT count(*) FROM agent_queue.task_attempts WHERE finished_at < started_at";
+    assert_eq!(place.value(odd).await, "0");
 }

@@ -16,6 +16,8 @@ pub enum Next {
     AnswerLost = 1,
     /// The line is lost before the server gets it.
     NeverSent = 2,
+    /// The server does not get it, and the line stays as it is; until it passes again, nobody gets another line.
+    Kept = 3,
 }
 
 /// The line.
@@ -35,6 +37,9 @@ impl Proxy {
         let flag = next.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
+                if flag.load(Ordering::SeqCst) == Next::Kept as u8 {
+                    continue;
+                }
                 tokio::spawn(carry(client, socket.clone(), flag.clone()));
             }
         });
@@ -45,10 +50,18 @@ impl Proxy {
     pub fn next(&self, next: Next) {
         self.next.store(next as u8, Ordering::SeqCst);
     }
+
+    /// Nothing happens to the next COMMIT: what was to happen to one has happened.
+    pub fn done(&self) -> bool {
+        self.next.load(Ordering::SeqCst) == Next::Passes as u8
+    }
 }
 
 async fn carry(client: TcpStream, socket: PathBuf, next: Arc<AtomicU8>) {
-    let server = UnixStream::connect(socket).await.expect("the server");
+    let Ok(server) = UnixStream::connect(socket).await else {
+        // it is down: so is the line
+        return;
+    };
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
     let mut up = vec![0; 1 << 16];
@@ -62,6 +75,7 @@ async fn carry(client: TcpStream, socket: PathBuf, next: Arc<AtomicU8>) {
                 }
                 let commit = up[..n].windows(7).any(|w| w == b"COMMIT\0");
                 let what = match commit {
+                    true if next.load(Ordering::SeqCst) == Next::Kept as u8 => continue,
                     true => next.swap(Next::Passes as u8, Ordering::SeqCst),
                     false => Next::Passes as u8,
                 };

@@ -1,6 +1,7 @@
 //! A database with the reference queue, for tests that run the binary against it.
 
 use super::pty::Pty;
+use jobtop::demo::cluster::Cluster;
 use jobtop::migrate::{NotifyChange, apply};
 use std::time::{Duration, Instant};
 use tokio_postgres::{Config, SimpleQueryMessage};
@@ -20,8 +21,23 @@ impl Place {
         Self::on(super::cluster(), &name, config)
     }
 
+    /// A new database on a cluster of its own, which may be stopped or filled.
+    pub fn alone(name: &str) -> (Cluster, Self) {
+        let cluster = Cluster::start(&super::options()).expect("a private Postgres");
+        let mut config = cluster.config();
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        runtime.block_on(async {
+            let client = super::connect(&config).await;
+            let sql = format!("CREATE DATABASE {name}");
+            client.batch_execute(&sql).await.expect("a database");
+        });
+        config.dbname(name);
+        let place = Self::on(&cluster, name, config);
+        (cluster, place)
+    }
+
     /// A database that exists already on a cluster.
-    pub fn on(cluster: &jobtop::demo::cluster::Cluster, name: &str, config: Config) -> Self {
+    pub fn on(cluster: &Cluster, name: &str, config: Config) -> Self {
         let url = format!(
             "host={} port={} user={} dbname={name}",
             cluster.socket_dir().display(),
