@@ -280,8 +280,9 @@ fn drain(p: &Preview, snapshot: Option<&Snapshot>) -> Option<String> {
     let least = if plus.is_empty() { "about" } else { "at least" };
     let takes = match minutes.is_finite() {
         true => format!(
-            "{least} {} at {rate:.0} a minute",
-            fmt::duration(minutes * 60.0)
+            "{least} {} at {} a minute",
+            fmt::duration(minutes * 60.0),
+            fmt::rate(Some(rate))
         ),
         false => "nobody finishes any now".into(),
     };

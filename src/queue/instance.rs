@@ -265,8 +265,15 @@ impl Instance {
 
     /// A fault, named after the system.
     pub fn blame(&self, fault: Fault) -> Fault {
+        let helps = match fault.is("42501") {
+            true => " (jobtop grants prints what a monitor needs)",
+            false => "",
+        };
         Fault {
-            message: format!("{} ({}): {}", self.system, self.schema, fault.message),
+            message: format!(
+                "{} ({}): {}{helps}",
+                self.system, self.schema, fault.message
+            ),
             ..fault
         }
     }

@@ -185,10 +185,7 @@ fn state(app: &App, pane: PaneId, rows: &Shown) -> Vec<Vec<Span<'static>>> {
         (None, false) => {}
     }
     if pane == PaneId::Tasks && app.matching.is_some() {
-        parts.push(vec![
-            text("●"),
-            ink(" all that match on the server marked", Ink::Key),
-        ]);
+        parts.push(vec![text("●"), ink(" all that match marked", Ink::Key)]);
     } else if pane == PaneId::Tasks && !app.marks.is_empty() {
         parts.push(vec![
             text("●"),
