@@ -169,9 +169,7 @@ impl Session {
         self.pid = row.int("pid")?.unwrap_or(0) as i32;
         let settings = row.word("settings")?;
         match purpose.read_back() {
-            Some(wanted) if wanted != settings => Err(Fault::own(format!(
-                "the session's safety settings did not arrive (got {settings}): connect without a pooler"
-            ))),
+            Some(wanted) if wanted != settings => Err(Fault::unsafe_session(&settings)),
             _ => Ok(()),
         }
     }
