@@ -118,6 +118,8 @@ pub enum Command {
     Tasks(Tasks),
     /// Show what was done with jobtop from here, newest last
     Journal(Journal),
+    /// Say on one page what is found at a database and what needs doing: for newcomers and bug reports
+    Doctor(Doctor),
     /// Print the SQL that creates and grants the roles monitor, operator and worker
     Grants(Grants),
     /// Install or upgrade the reference queue (schema agent_queue)
@@ -300,6 +302,18 @@ pub struct Journal {
     /// Configuration file; by default jobtop/config.toml in the user's configuration directory
     #[arg(long, value_name = "FILE", env = "JOBTOP_CONFIG")]
     pub config: Option<PathBuf>,
+}
+
+/// Flags of `jobtop doctor`.
+#[derive(Args, Debug)]
+#[command(after_help = "Exit codes: 0 fine, 1 something needs doing, 2 usage or no connection.")]
+pub struct Doctor {
+    /// Where
+    #[command(flatten)]
+    pub place: Place,
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Flags of `jobtop grants`.

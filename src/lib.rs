@@ -15,6 +15,7 @@ pub mod commands;
 pub mod config;
 pub mod connect;
 pub mod demo;
+pub mod doctor;
 pub mod feed;
 pub mod findings;
 pub mod journal;

@@ -14,8 +14,10 @@ use crate::ui::theme::{Depth, Env, Theme};
 use anyhow::{Context, Result};
 use crossterm::event::EventStream;
 use futures_util::StreamExt;
+use std::future::poll_fn;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -44,9 +46,14 @@ pub async fn monitor(target: Target, config: Arc<Config>) -> Result<Ended> {
     let local = target.local;
     let sampler = Sampler::new(target, config.clone(), news_in, orders_out)?;
     let feed = tokio::spawn(sampler.run());
-    let result = Screen::new(&config, local, orders)?.run(&mut news).await;
+    let mut screen = Screen::new(&config, local, orders)?;
+    let result = screen.run(&mut news).await;
+    // a server that does not answer must not keep a shell waiting; a write is told how it ended
+    let patience = if screen.writes > 0 { 4.0 } else { 1.0 };
+    drop(screen);
     // the feed closes its sessions when nobody can send it orders any more
-    let last = timeout(Duration::from_secs(4), ending(feed, &mut news)).await;
+    let patience = Duration::from_secs_f64(patience);
+    let last = timeout(patience, ending(feed, &mut news)).await;
     if let (Ok(Some(text)), Ok(Ended::Quit | Ended::Signal)) = (last, &result) {
         eprintln!("jobtop: {text}");
     }
@@ -80,6 +87,8 @@ struct Screen {
     events: EventStream,
     begun: Instant,
     config: Arc<Config>,
+    /// Actions that were begun and whose end was not heard of.
+    writes: u32,
 }
 
 impl Screen {
@@ -104,10 +113,11 @@ impl Screen {
             events: EventStream::new(),
             begun: Instant::now(),
             config: config.clone(),
+            writes: 0,
         })
     }
 
-    async fn run(mut self, news: &mut mpsc::Receiver<News>) -> Result<Ended> {
+    async fn run(&mut self, news: &mut mpsc::Receiver<News>) -> Result<Ended> {
         let mut tick = interval(Duration::from_secs(1));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut drawn: Option<Instant> = None;
@@ -151,9 +161,12 @@ impl Screen {
             }
             // whatever else waits is taken before the next frame
             for _ in 0..256 {
-                let waiting = futures_util::FutureExt::now_or_never(self.events.next());
+                // with this task's own waker: crossterm keeps the one it was given first until a key wakes it, and a
+                // waker that wakes nobody would leave keys lying until the next snapshot
+                let events = &mut self.events;
+                let waiting = poll_fn(|cx| Poll::Ready(events.poll_next_unpin(cx))).await;
                 let msg = match (waiting, news.try_recv()) {
-                    (Some(Some(Ok(event))), told) => {
+                    (Poll::Ready(Some(Ok(event))), told) => {
                         if let Ok(told) = told
                             && let Some(ended) = self.take(Msg::Feed(told)).await?
                         {
@@ -183,6 +196,9 @@ impl Screen {
 
     async fn take(&mut self, msg: Msg) -> Result<Option<Ended>> {
         let now = self.now();
+        if let Msg::Feed(News::Outcome(_) | News::Struck(_)) = &msg {
+            self.writes = self.writes.saturating_sub(1);
+        }
         for effect in self.app.update(now, msg) {
             if let Some(ended) = self.carry_out(effect).await? {
                 return Ok(Some(ended));
@@ -200,9 +216,15 @@ impl Screen {
             Effect::Fetch(row) => self.order(Order::Fetch(row)),
             Effect::Look(n, verb, choice) => self.order(Order::Look(n, verb, choice)),
             Effect::Watch(on) => self.order(Order::Watch(on)),
-            Effect::Act(plan) => self.order(Order::Act(plan)),
+            Effect::Act(plan) => {
+                self.writes += 1;
+                self.order(Order::Act(plan));
+            }
             Effect::Stop => self.order(Order::Stop),
-            Effect::Strike(strike) => self.order(Order::Strike(strike)),
+            Effect::Strike(strike) => {
+                self.writes += 1;
+                self.order(Order::Strike(strike));
+            }
             Effect::Copy(text) => self.tui.copy(&text)?,
             Effect::Repaint => self.tui.repaint()?,
             Effect::Suspend => self.suspend().await?,

@@ -12,6 +12,7 @@ macro_rules! or_exit {
 
 mod act;
 mod demo;
+mod doctor;
 mod grants;
 mod journal;
 
@@ -89,6 +90,7 @@ pub fn run(cli: Cli) -> Exit {
         Some(Command::Work(args)) => demo::work(&args),
         Some(Command::Tasks(args)) => tasks(&args),
         Some(Command::Journal(args)) => journal::journal(&args),
+        Some(Command::Doctor(args)) => doctor::doctor(&args),
         Some(Command::Grants(args)) => grants::grants(&args),
         Some(Command::Migrate(args)) => migrate(&args),
         Some(Command::Requeue(args)) => match args.fresh {

@@ -1,5 +1,6 @@
 //! Reading rows without trusting them: text may be invalid UTF-8 (SQL_ASCII databases), numbers out of range,
-//! anything NULL. Every column of our statements is text, int8, float8 or bool.
+//! anything NULL. Every column of our statements is text, int8, float8 or bool (a plan is json,
+//! which travels as text).
 
 use super::Fault;
 use crate::probe::{ServerTime, Usd};
@@ -16,7 +17,10 @@ impl<'a> FromSql<'a> for Lossy {
     }
 
     fn accepts(ty: &Type) -> bool {
-        matches!(*ty, Type::TEXT | Type::VARCHAR | Type::NAME | Type::UNKNOWN)
+        matches!(
+            *ty,
+            Type::TEXT | Type::VARCHAR | Type::NAME | Type::UNKNOWN | Type::JSON
+        )
     }
 }
 

@@ -159,7 +159,7 @@ impl Session {
                 "SELECT pg_backend_pid()::int8 AS pid, concat_ws(' ', \
                    current_setting('default_transaction_read_only'), current_setting('statement_timeout'), \
                    current_setting('lock_timeout'), current_setting('idle_in_transaction_session_timeout') \
-                 )::text AS settings",
+                 )::text AS settings, (current_setting('server_encoding') = 'SQL_ASCII')::bool AS any_bytes",
                 &[],
             )
             .await?;
@@ -168,10 +168,11 @@ impl Session {
             .ok_or_else(|| Fault::own("the server returned no row"))?;
         self.pid = row.int("pid")?.unwrap_or(0) as i32;
         let settings = row.word("settings")?;
+        let any_bytes = row.flag("any_bytes")?.unwrap_or(false);
         match purpose.read_back() {
-            Some(wanted) if wanted != settings => Err(Fault::own(format!(
-                "the session's safety settings did not arrive (got {settings}): connect without a pooler"
-            ))),
+            Some(wanted) if wanted != settings => Err(Fault::unsafe_session(&settings)),
+            // text of no known encoding: the server would refuse to send what is not UTF-8
+            _ if any_bytes => self.execute("SET client_encoding = 'SQL_ASCII'").await,
             _ => Ok(()),
         }
     }

@@ -187,13 +187,15 @@ impl<'a> Server<'a> {
         self.postmaster.is_none()
     }
 
-    /// The last line of the server's pid file is its state: what `pg_ctl -w` waits for, too.
+    /// The last line of the server's pid file is its state: what `pg_ctl -w` waits for, too. A standby takes connections as well.
     fn ready(&self, pid: Pid) -> bool {
         let file =
             std::fs::read_to_string(self.root.join("data/postmaster.pid")).unwrap_or_default();
         let mut lines = file.lines();
         lines.next() == Some(pid.to_string().as_str())
-            && lines.nth(6).is_some_and(|state| state.trim() == "ready")
+            && lines
+                .nth(6)
+                .is_some_and(|state| matches!(state.trim(), "ready" | "standby"))
     }
 
     /// A command in the environment and under the account of the server.

@@ -1,5 +1,6 @@
 //! The task that owns the connection: connects, polls what is due, listens, answers orders, comes back.
 
+use super::full;
 use super::hands::{Hands, no_connection, struck};
 use super::pace::Pace;
 use super::{News, Order};
@@ -96,13 +97,14 @@ impl Sampler {
             } else {
                 RETRY
             });
+            let why = full::why(&fault, &self.round.snapshot);
             let news = if connected_before {
                 News::Lost {
-                    reason: fault.to_string(),
+                    reason: why,
                     retry_in: pause.as_secs_f64(),
                 }
             } else {
-                News::Connecting(fault.to_string())
+                News::Connecting(why)
             };
             let _ = self.news.send(news).await;
             let refuse = refuse_orders(&mut self.orders, &self.news, &mut self.round);

@@ -15,6 +15,7 @@ use crate::probe::leases::{Lease, Poison, Seen, Worker};
 use crate::probe::maintenance::{Maintenance, Table, XminHolder};
 use crate::probe::queues::{Kind, Queue};
 use crate::probe::server::Server;
+use crate::probe::slots::Application;
 use crate::probe::stages::{Stage, StageName};
 use crate::probe::tasks::{Attempt, Task, TaskDetail, TaskKey, TaskList, Text};
 use crate::probe::{Bound, Count, Own, ServerTime, Snapshot, State, Usd};
@@ -629,6 +630,12 @@ pub fn incident() -> App {
             oldest_transaction_s: Some(492.4),
             logins_per_s: Some(2.0),
             deadlocks: Some(0),
+            applications: [("agent-7", 31), ("api", 31), ("", 5)]
+                .map(|(name, used)| Application {
+                    name: name.into(),
+                    used,
+                })
+                .to_vec(),
         },
         waits: [
             ("Lock", "tuple", 8),

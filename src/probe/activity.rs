@@ -1,6 +1,7 @@
 //! Sessions: who is connected, in what state, waiting for what, behind whom. Reads `pg_stat_activity` only, so
 //! it works while every task table is locked.
 
+use super::slots::{Application, most};
 use super::{ServerTime, Snapshot};
 use crate::config::BudgetRule;
 use crate::connect::{Cells, Fault, Session as Db};
@@ -82,6 +83,9 @@ pub struct Connections {
     pub logins_per_s: Option<f64>,
     /// Deadlocks since we connected.
     pub deadlocks: Option<u64>,
+    /// The applications with the most sessions, cluster-wide, five at most.
+    #[serde(default)]
+    pub applications: Vec<Application>,
 }
 
 /// A named share of `max_connections`.
@@ -292,6 +296,7 @@ impl Activity {
             snapshot.sessions.push(session);
         }
         connections.budgets = shares;
+        connections.applications = most(self.sessions.iter().map(|s| &s.session));
         snapshot.sessions.sort_by(|a, b| {
             let rank = |s: &Session| (s.pid.is_none(), !s.idle_in_transaction());
             let age = |s: &Session| s.xact_s.unwrap_or(-1.0);

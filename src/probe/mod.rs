@@ -11,6 +11,7 @@ pub mod leases;
 pub mod maintenance;
 pub mod queues;
 pub mod server;
+pub mod slots;
 pub mod stages;
 pub mod tasks;
 pub mod units;

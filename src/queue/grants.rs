@@ -1,7 +1,7 @@
 //! The part of a profile that says which rights its operators and workers need, and the SQL that grants them. What a
 //! monitor needs follows from what the profile reads.
 
-use super::instance::{Branch, Instance};
+use super::instance::{Branch, Instance, Relation};
 use super::names::{Check, Names};
 use super::profile::{Profile, Sql};
 use super::template::{Piece, expand, ident, literal, pieces};
@@ -105,12 +105,7 @@ pub fn script(instance: &Instance, prefix: Option<&str>) -> Result<String, Fault
     let does = "reads, and sees everybody's sessions (a superuser, or who has its admin option, grants pg_monitor)";
     out.role(&monitor, &schema, does);
     for r in &instance.relations {
-        out.run(&format!(
-            "GRANT SELECT ON {}.{} TO {}",
-            ident(&r.schema),
-            ident(&r.name),
-            ident(&monitor)
-        ));
+        out.run(&select(r, &monitor));
     }
     out.run(&format!("GRANT pg_monitor TO {}", ident(&monitor)));
     out.all(&statements(instance, &grants.monitor, &monitor)?);
@@ -139,6 +134,52 @@ pub fn script(instance: &Instance, prefix: Option<&str>) -> Result<String, Fault
     out.say("Then give each login one of them:");
     out.logins(&roles);
     Ok(out.0)
+}
+
+/// USAGE on the schema and SELECT on its tables.
+fn reads(instance: &Instance, role: &str) -> Vec<String> {
+    let usage = format!(
+        "GRANT USAGE ON SCHEMA {} TO {}",
+        ident(&instance.schema),
+        ident(role)
+    );
+    let tables = instance.relations.iter().map(|r| select(r, role));
+    std::iter::once(usage).chain(tables).collect()
+}
+
+fn select(relation: &Relation, role: &str) -> String {
+    format!(
+        "GRANT SELECT ON {}.{} TO {}",
+        ident(&relation.schema),
+        ident(&relation.name),
+        ident(role)
+    )
+}
+
+/// What a role needs to read a system, whatever it has already.
+pub fn to_monitor(instance: &Instance, role: &str) -> Result<Vec<String>, Fault> {
+    match instance.profile.grants.made_by {
+        Some(_) => Ok(vec![member(instance, "monitor", role)]),
+        None => {
+            let more = statements(instance, &instance.profile.grants.monitor, role)?;
+            Ok([reads(instance, role), more].concat())
+        }
+    }
+}
+
+/// What a role that reads a system needs to change what the actions change, whatever it has already; empty where the
+/// profile does not say.
+pub fn to_operate(instance: &Instance, role: &str) -> Result<Vec<String>, Fault> {
+    match instance.profile.grants.made_by {
+        Some(_) => Ok(vec![member(instance, "operator", role)]),
+        None => statements(instance, &instance.profile.grants.operator, role),
+    }
+}
+
+/// Membership of a role that the system brings.
+fn member(instance: &Instance, of: &str, role: &str) -> String {
+    let theirs = format!("{}_{of}", instance.schema);
+    format!("GRANT {} TO {}", ident(&theirs), ident(role))
 }
 
 /// The statements of a list for every branch, each once, without those about columns that are not there.

@@ -1,0 +1,107 @@
+//! How we got there, and what answered.
+
+use super::Seen;
+use super::page::{Level, Part};
+use crate::connect::{Fault, Target};
+use crate::ui::fmt;
+use std::ops::RangeInclusive;
+use tokio_postgres::config::Host;
+
+/// Versions of Postgres that jobtop supports.
+const SUPPORTED: RangeInclusive<i32> = 13..=18;
+
+/// How we got there, and what answered.
+pub fn part(seen: &Seen<'_>) -> Part {
+    let mut part = Part::new("CONNECTION");
+    address(&mut part, seen.target);
+    let (facts, server) = (seen.facts, &seen.snapshot.server);
+    match &facts.encryption {
+        Some(how) => part.say(Level::Ok, "encryption", how.trim()),
+        None if seen.target.local => {
+            part.say(Level::Ok, "encryption", "none: it stays on this machine");
+        }
+        None => {
+            let text = "none: names, statements and rows travel readable; an ssh tunnel hides them";
+            part.say(Level::Note, "encryption", text);
+        }
+    }
+    let major = server.version_num / 10_000;
+    let (level, word) = match major {
+        m if SUPPORTED.contains(&m) => (Level::Ok, "supported"),
+        m if m < *SUPPORTED.start() => (Level::NeedsDoing, "too old"),
+        _ => (Level::Note, "newer than what jobtop was made for"),
+    };
+    let up = match (seen.snapshot.taken_at, server.started_at) {
+        (Some(now), Some(start)) => now.since(start).map_or(String::new(), |s| {
+            format!(", up {}", fmt::duration(s.max(0.0)))
+        }),
+        _ => String::new(),
+    };
+    let (first, last) = (SUPPORTED.start(), SUPPORTED.end());
+    let text = format!(
+        "Postgres {}, {word} ({first} to {last}){up}",
+        server.version
+    );
+    part.say(level, "server", text);
+    match server.in_recovery {
+        true => part.say(
+            Level::Note,
+            "state",
+            "a standby: nothing can be changed here, and it cannot LISTEN",
+        ),
+        false => part.say(Level::Ok, "state", "primary"),
+    }
+    between(&mut part, seen);
+    part
+}
+
+/// What is known where the session could not be used: something is between us and the server.
+pub fn pooled(target: &Target, fault: &Fault) -> Part {
+    let mut part = Part::new("CONNECTION");
+    address(&mut part, target);
+    let text = format!(
+        "{fault}. A pooler is on the way: connect to the server itself, or to a pool in session mode that passes options on"
+    );
+    part.say(Level::NeedsDoing, "pooler", text);
+    part
+}
+
+fn port(target: &Target) -> u16 {
+    target.config.get_ports().first().copied().unwrap_or(5432)
+}
+
+fn address(part: &mut Part, target: &Target) {
+    let place = match target.config.get_hosts().first() {
+        Some(Host::Unix(path)) => format!("socket {}", path.display()),
+        _ => target.host.clone(),
+    };
+    let (user, database) = (
+        target.config.get_user().unwrap_or_default(),
+        target.config.get_dbname().unwrap_or_default(),
+    );
+    let text = format!(
+        "{place}, port {}, as {user}, database {database}",
+        port(target)
+    );
+    part.say(Level::Ok, "address", text);
+}
+
+fn between(part: &mut Part, seen: &Seen<'_>) {
+    let asked = port(seen.target);
+    match seen.facts.port {
+        _ if seen.facts.shared => {
+            let text = "statements came from more than one backend: a pooler in transaction mode; connect to the server itself";
+            part.say(Level::NeedsDoing, "pooler", text);
+        }
+        Some(port) if port != asked => {
+            let text = format!(
+                "the server listens on port {port}, we connected to {asked}: a proxy, tunnel or pooler is on the way"
+            );
+            part.say(Level::Note, "pooler", text);
+        }
+        _ => {
+            let text = "none noticed: one backend throughout, and the session's settings arrived";
+            part.say(Level::Ok, "pooler", text);
+        }
+    }
+}

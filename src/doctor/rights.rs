@@ -1,0 +1,169 @@
+//! What our role may see and do. What an action needs is not guessed: the server is asked to plan its statement, and
+//! refuses where a right is missing.
+
+use super::page::{Level, Part};
+use super::{Seen, plan};
+use crate::action::Verb;
+use crate::connect::{Fault, Session};
+use crate::queue::action::{ActionSql, values};
+use crate::queue::template::ident;
+use crate::queue::{Instance, action_sql, grants};
+use crate::ui::fmt::plural;
+
+const VERBS: [Verb; 8] = [
+    Verb::Requeue,
+    Verb::RequeueFresh,
+    Verb::Cancel,
+    Verb::Release,
+    Verb::RunNow,
+    Verb::Priority(0),
+    Verb::Park,
+    Verb::Unpark,
+];
+
+/// What our role may see and do.
+pub async fn part(db: &Session, seen: &Seen<'_>) -> Result<Part, Fault> {
+    let mut part = Part::new("RIGHTS");
+    let me = ident(&seen.facts.me);
+    let grant = |role: &str| vec![format!("GRANT {role} TO {me};")];
+    match seen.facts.superuser {
+        true => part.say(
+            Level::Note,
+            "role",
+            format!(
+                "{} is a superuser: jobtop needs none, `jobtop grants` prints roles for it",
+                seen.facts.me
+            ),
+        ),
+        false => part.say(
+            Level::Ok,
+            "role",
+            format!("{}, no superuser", seen.facts.me),
+        ),
+    }
+    let (server, c) = (&seen.snapshot.server, &seen.snapshot.connections);
+    match server.sees_all {
+        true => part.say(Level::Ok, "sessions", "sees those of all roles"),
+        false => {
+            let shown = c.used.saturating_sub(c.hidden);
+            let text = format!(
+                "sees {shown} of {}: the others' states and waits are hidden",
+                c.used
+            );
+            part.advise(Level::NeedsDoing, "sessions", text, grant("pg_monitor"));
+        }
+    }
+    match seen.facts.signals {
+        true => part.say(Level::Ok, "^K", "may end sessions of other roles"),
+        false => {
+            let text = "may end sessions of its own roles only";
+            part.advise(Level::Note, "^K", text, grant("pg_signal_backend"));
+        }
+    }
+    match seen.facts.reserve {
+        None => part.say(Level::Ok, "full server", "waits for a slot like everybody"),
+        Some(true) => part.say(
+            Level::Ok,
+            "full server",
+            "may take one of reserved_connections",
+        ),
+        Some(false) => {
+            let text = "waits for a slot like everybody; may take none of reserved_connections";
+            let run = grant("pg_use_reserved_connections");
+            part.advise(Level::Note, "full server", text, run);
+        }
+    }
+    for instance in seen.instances {
+        tables(&mut part, instance, seen)?;
+        actions(&mut part, db, instance, seen).await?;
+    }
+    Ok(part)
+}
+
+fn tables(part: &mut Part, instance: &Instance, seen: &Seen<'_>) -> Result<(), Fault> {
+    let all = &instance.relations;
+    let closed: Vec<&str> = all
+        .iter()
+        .filter(|r| !r.readable)
+        .map(|r| r.name.as_str())
+        .collect();
+    let home = super::home(instance);
+    if closed.is_empty() {
+        let text = format!(
+            "{home}: may read {}",
+            plural(all.len() as u64, "table", "tables")
+        );
+        part.say(Level::Ok, "tables", text);
+    } else {
+        let run = grants::to_monitor(instance, &seen.facts.me)?;
+        let text = format!("{home}: cannot read {}", closed.join(", "));
+        part.advise(Level::NeedsDoing, "tables", text, ended(run));
+    }
+    let hidden: Vec<&str> = all
+        .iter()
+        .filter(|r| r.hides_rows)
+        .map(|r| r.name.as_str())
+        .collect();
+    if !hidden.is_empty() {
+        let text = format!(
+            "{home}: row-level security may hide rows of {}",
+            hidden.join(", ")
+        );
+        part.say(Level::Note, "rows", text);
+    }
+    Ok(())
+}
+
+async fn actions(
+    part: &mut Part,
+    db: &Session,
+    instance: &Instance,
+    seen: &Seen<'_>,
+) -> Result<(), Fault> {
+    let home = super::home(instance);
+    if seen.snapshot.server.in_recovery {
+        part.say(Level::Note, "actions", format!("{home}: none on a standby"));
+        return Ok(());
+    }
+    let queue = instance.branches.first().and_then(|b| b.get("q"));
+    let queue = queue.map_or("", String::as_str);
+    let (mut may, mut not, mut why) = (Vec::new(), Vec::new(), None);
+    for verb in VERBS {
+        let ActionSql::Run { sql, settings, .. } = action_sql(instance, verb, queue)? else {
+            continue;
+        };
+        let mut all = values(verb, &[], None);
+        all.extend(settings);
+        match plan::explain(db, &sql, &all, true).await {
+            Ok(_) => may.push(verb.name()),
+            Err(fault) if fault.closed => return Err(fault),
+            Err(fault) => {
+                not.push(verb.name());
+                why = why.or(Some(fault));
+            }
+        }
+    }
+    if !may.is_empty() {
+        part.say(
+            Level::Ok,
+            "actions",
+            format!("{home}: may {}", may.join(", ")),
+        );
+    }
+    let Some(why) = why else { return Ok(()) };
+    let level = match seen.config.allow_writes {
+        true => Level::NeedsDoing,
+        false => Level::Note,
+    };
+    let run = match why.is("42501") {
+        true => grants::to_operate(instance, &seen.facts.me)?,
+        false => Vec::new(),
+    };
+    let text = format!("{home}: may not {}: {why}", not.join(", "));
+    part.advise(level, "actions", text, ended(run));
+    Ok(())
+}
+
+fn ended(statements: Vec<String>) -> Vec<String> {
+    statements.into_iter().map(|s| s + ";").collect()
+}
