@@ -1,6 +1,6 @@
 //! `jobtop requeue`, `cancel`, `release`, …: the same preview, guards and report as on the screen.
 
-use super::{Exit, config, print, runtime, state};
+use super::{Exit, config, print, reach, runtime, state};
 use crate::action::facts::{self, REASON_ABOVE};
 use crate::action::{Asker, Choice, Plan, Preview, Progress, Verb, drive};
 use crate::cli::{self, Look};
@@ -24,8 +24,7 @@ pub fn act(verb: Verb, args: &cli::Act) -> Result<Exit> {
         &Look::default(),
         true
     )));
-    let target = Target::parse(args.url.as_deref());
-    let target = or_exit!(target.map_err(|e| Exit::Usage(format!("{e:#}"))));
+    let target = or_exit!(reach::target(&args.reach, None, args.config.as_deref()));
     let filter = or_exit!(filter(verb, args));
     let narrow = args.state.is_some() || args.older_than.is_some() || !filter.terms.is_empty();
     if args.ids.is_empty() && !narrow && verb != Verb::Release {

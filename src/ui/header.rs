@@ -51,9 +51,13 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
         };
         vec![dim(format!("PG{version}")), role, dim(up)]
     };
-    let groups = vec![name, vec![pulse(app)], vec![writes], server];
+    let mut groups = vec![name, vec![pulse(app)], vec![writes], server];
     // The pulse matters most after the name, but reads best behind the server: room decides only what is left out.
-    let order = [0usize, 3, 2, 1];
+    let mut order = vec![0usize, 3, 2, 1];
+    if let Some(words) = protection(&s.tls, app.local, wide) {
+        groups.push(vec![words]);
+        order.insert(1, 4);
+    }
     let clock = ink(format!("{}Z ", fmt::clock(snapshot.taken_at)), Ink::Text);
     let left_room = width.saturating_sub(12);
     let kept = keep(&groups, left_room);
@@ -85,6 +89,14 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
         clock,
     ];
     spread(left, &rights, width)
+}
+
+/// What protects the connection, where that is worth a word: not within this machine.
+fn protection(tls: &str, local: bool, wide: bool) -> Option<Span<'static>> {
+    if tls.starts_with("NOT") && !local {
+        return Some(ink(tls, Ink::Warn));
+    }
+    (tls.starts_with("TLS") && wide).then(|| dim(tls))
 }
 
 /// Which groups fit, in the order of their importance.
