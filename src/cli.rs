@@ -426,6 +426,11 @@ mod tests {
         let cli = Cli::try_parse_from(["jobtop", "tasks", "postgres://h/d"]).expect("parses");
         assert!(matches!(cli.command, Some(Command::Tasks(_))));
         assert!(Cli::try_parse_from(["jobtop", "--json"]).is_err());
+        let cli =
+            Cli::try_parse_from(["jobtop", "-h", "h", "-p1", "-Uu", "-dd", "-w"]).expect("parses");
+        let reach = cli.watch.place.reach;
+        assert_eq!(reach.host.as_deref(), Some("h"));
+        assert_eq!(reach.dbname.as_deref(), Some("d"));
     }
 
     #[test]

@@ -162,11 +162,15 @@ impl Attempt {
             next: false,
         };
         let route = self.target.route.clone();
-        let (tls, witness) = match mode {
+        let protected = match mode {
             SslMode::Disable => tls::Tls::off().config(),
             _ => route.tls.config(),
-        }
-        .map_err(own)?;
+        };
+        let (tls, witness) = protected.map_err(|error| {
+            let mut miss = own(error);
+            miss.fault.tls = true;
+            miss
+        })?;
         let wire = wire::open(&self.endpoint, address, &route.keepalive);
         let wire = within(route.limit, wire).await;
         let wire = wire.map_err(|fault| Miss { fault, next: true })?;
@@ -231,7 +235,9 @@ impl Attempt {
         let handshake = error
             .to_string()
             .starts_with("error performing TLS handshake");
+        let direct = handshake && self.target.route.tls.direct;
         let words = tls::words(error, &self.endpoint, &self.target.route.tls);
+        let words = words.or_else(|| direct.then(tls::not_direct));
         let mut fault = Fault::from_ref(error);
         fault.tls = words.is_some() || handshake;
         if let Some(words) = words {

@@ -70,10 +70,12 @@ fn after<'a>(line: &'a str, value: &str) -> Option<&'a str> {
     None
 }
 
+/// The last field, which a colon ends too.
 fn unescaped(text: &str) -> String {
     let (mut plain, mut chars) = (String::new(), text.chars());
     while let Some(c) = chars.next() {
         match c {
+            ':' => break,
             '\\' => plain.extend(chars.next()),
             c => plain.push(c),
         }
@@ -106,8 +108,7 @@ h:*:*:*:late
 ";
         assert_eq!(password(text, "h").as_deref(), Some(r"it:s\"));
         assert_eq!(password(text, "x").as_deref(), Some("anybody"));
-        // colons in the password need no escape
-        assert_eq!(password("h:*:*:*:a:b", "h").as_deref(), Some("a:b"));
+        assert_eq!(password("h:*:*:*:a:b", "h").as_deref(), Some("a"));
         assert_eq!(password("::1:*:*:*:p", "::1"), None);
         assert_eq!(password(r"\:\:1:*:*:*:p", "::1").as_deref(), Some("p"));
         // a star is a wildcard only alone

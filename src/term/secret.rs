@@ -23,12 +23,12 @@ pub fn ask(question: &str) -> Result<Secret> {
         std::io::stdin().is_terminal() && std::io::stderr().is_terminal(),
         "there is no terminal to ask for the password on: use PGPASSWORD, ~/.pgpass or --password-command"
     );
-    let mut out = std::io::stderr();
-    write!(out, "{question}")
-        .and_then(|()| out.flush())
-        .context("cannot ask for the password")?;
+    // first of all, so that not even what is typed early is shown
     enable_raw_mode().context("the terminal cannot hide a password")?;
     let _raw = Raw;
+    let mut out = std::io::stderr();
+    let asked = write!(out, "{question}").and_then(|()| out.flush());
+    asked.context("cannot ask for the password")?;
     let mut text = String::new();
     loop {
         let key = match read().context("the terminal is gone")? {

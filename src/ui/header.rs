@@ -150,3 +150,29 @@ fn seconds(s: f64) -> String {
         format!("{s:.1}s")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::panes::fixture;
+
+    fn header(tls: &str, local: bool, width: u16) -> String {
+        let mut app = fixture::incident();
+        let mut snapshot = (**app.snapshot.as_ref().expect("data")).clone();
+        snapshot.server.tls = tls.into();
+        app.snapshot = Some(snapshot.into());
+        app.local = local;
+        line(&app, width).to_string()
+    }
+
+    #[test]
+    fn what_protects_the_connection_is_said_where_it_matters() {
+        assert!(header("TLS 1.3, not verified", false, 160).contains("  TLS 1.3, not verified  "));
+        assert!(!header("TLS 1.3, verified", false, 80).contains("TLS"));
+        for width in [80, 160] {
+            assert!(header("NOT ENCRYPTED", false, width).contains("NOT ENCRYPTED"));
+            assert!(!header("NOT ENCRYPTED", true, width).contains("NOT ENCRYPTED"));
+            assert!(!header("none (socket)", true, width).contains("socket"));
+        }
+    }
+}

@@ -7,7 +7,7 @@ mod verify;
 mod words;
 
 pub use verify::Witness;
-pub(super) use words::words;
+pub(super) use words::{not_direct, words};
 
 use super::settings::{self, Env, Settings};
 use anyhow::{Result, bail, ensure};
@@ -86,7 +86,7 @@ impl Tls {
         Self {
             mode: Mode::Disable,
             direct: false,
-            roots: Roots::System,
+            roots: Roots::Usual(PathBuf::new()),
             client: None,
             sni: true,
             versions: &BOTH,

@@ -38,7 +38,7 @@ pub fn verifier(
 ) -> Result<(Arc<Verifier>, Arc<Witness>)> {
     let verified = match (&roots, name) {
         (None, _) => "not verified",
-        (_, false) => "verified without its name",
+        (_, false) => "verified, name not checked",
         (_, true) => "verified",
     };
     let witness = Arc::new(Witness {

@@ -12,13 +12,18 @@ pub fn words(error: &(dyn StdError + 'static), endpoint: &Endpoint, tls: &Tls) -
         Error::InvalidCertificate(why) => certificate(why, endpoint),
         Error::AlertReceived(alert) => refused(*alert, tls),
         Error::PeerIncompatible(_) => {
-            "the server offers no TLS that can be used: 1.2 or 1.3 are needed, with common ciphers".into()
+            "the server offers no TLS that can be used: 1.2 or 1.3 are needed, with common ciphers"
+                .into()
         }
-        Error::InvalidMessage(_) if tls.direct => {
-            "the server does not take sslnegotiation=direct, which came with version 17: leave it out".into()
-        }
+        Error::InvalidMessage(_) if tls.direct => not_direct(),
         other => format!("TLS failed: {other}"),
     })
+}
+
+/// An older server takes a direct handshake for nonsense, and hangs up.
+pub fn not_direct() -> String {
+    "the server does not take sslnegotiation=direct, which came with version 17: leave it out"
+        .into()
 }
 
 fn find<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Error> {
@@ -41,7 +46,7 @@ fn find<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Error> {
 
 fn certificate(why: &CertificateError, endpoint: &Endpoint) -> String {
     use CertificateError as E;
-    let unverified = "sslmode=require without sslrootcert encrypts without verifying";
+    let unverified = "sslmode=require without a root certificate encrypts without verifying";
     match why {
         E::NotValidForNameContext { presented, .. } if !presented.is_empty() => {
             let name = |n: &String| match n.split_once('(') {
@@ -67,6 +72,10 @@ fn certificate(why: &CertificateError, endpoint: &Endpoint) -> String {
         E::NotValidYet | E::NotValidYetContext { .. } => {
             "the server's certificate is not valid yet: look at the clocks of both machines".into()
         }
+        E::Other(error) if format!("{error:?}").contains("CaUsedAsEndEntity") => format!(
+            "the server's certificate is its own authority, which is not trusted here: give that certificate itself with \
+             sslrootcert=FILE; {unverified}"
+        ),
         E::UnknownIssuer => format!(
             "the server's certificate comes from no authority that is trusted here: give the authority's certificate with \
              sslrootcert=FILE; {unverified}"
