@@ -64,28 +64,39 @@ fn early(command: &clap::Command, matches: &ArgMatches) -> Option<String> {
 
 /// Where to connect, as psql has it.
 #[derive(Args, Debug, Clone, Default)]
-#[command(next_help_heading = "Connection")]
 pub struct Reach {
     /// Database; or a URL, key=value pairs, service=NAME, whose settings count more than the flags
-    #[arg(short = 'd', long, value_name = "NAME", alias = "url")]
+    #[arg(
+        help_heading = "Connection",
+        short = 'd',
+        long,
+        value_name = "NAME",
+        alias = "url"
+    )]
     pub dbname: Option<String>,
     /// Host name, address or socket directory
-    #[arg(short = 'h', long, value_name = "HOST")]
+    #[arg(help_heading = "Connection", short = 'h', long, value_name = "HOST")]
     pub host: Option<String>,
     /// Port
-    #[arg(short = 'p', long, value_name = "PORT")]
+    #[arg(help_heading = "Connection", short = 'p', long, value_name = "PORT")]
     pub port: Option<String>,
     /// Role to log in as
-    #[arg(short = 'U', long, value_name = "NAME")]
+    #[arg(help_heading = "Connection", short = 'U', long, value_name = "NAME")]
     pub username: Option<String>,
     /// Ask for the password
-    #[arg(short = 'W', long, conflicts_with = "no_password")]
+    #[arg(
+        help_heading = "Connection",
+        short = 'W',
+        long,
+        conflicts_with = "no_password"
+    )]
     pub password: bool,
     /// Never ask for a password, which jobtop does only with -W
-    #[arg(short = 'w', long)]
+    #[arg(help_heading = "Connection", short = 'w', long)]
     pub no_password: bool,
     /// Run this for each connection: it prints the password, such as a token that soon expires
     #[arg(
+        help_heading = "Connection",
         long,
         value_name = "COMMAND",
         env = "JOBTOP_PASSWORD_COMMAND",
@@ -431,6 +442,9 @@ mod tests {
         let reach = cli.watch.place.reach;
         assert_eq!(reach.host.as_deref(), Some("h"));
         assert_eq!(reach.dbname.as_deref(), Some("d"));
+        let cli = Cli::try_parse_from(["jobtop", "cancel", "7", "--url", "postgres://h/d"])
+            .expect("parses");
+        assert!(matches!(cli.command, Some(Command::Cancel(a)) if a.reach.dbname.is_some()));
     }
 
     #[test]

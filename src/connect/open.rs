@@ -168,7 +168,7 @@ impl Attempt {
         };
         let (tls, witness) = protected.map_err(|error| {
             let mut miss = own(error);
-            miss.fault.tls = true;
+            miss.fault.tls = !route.tls.named;
             miss
         })?;
         let wire = wire::open(&self.endpoint, address, &route.keepalive);

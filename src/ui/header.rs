@@ -51,11 +51,15 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
         };
         vec![dim(format!("PG{version}")), role, dim(up)]
     };
-    let mut groups = vec![name, vec![pulse(app)], vec![writes], server];
     // The pulse matters most after the name, but reads best behind the server: room decides only what is left out.
+    let mut groups = vec![name, vec![pulse(app)], vec![writes], server];
     let mut order = vec![0usize, 3, 2, 1];
-    if let Some(words) = protection(&s.tls, app.local, wide) {
-        groups.push(vec![words]);
+    if !app.local && s.tls.starts_with("NOT") {
+        let words = if wide { &s.tls } else { "NO TLS" };
+        groups.insert(3, vec![ink(words, Ink::Warn)]);
+        order = vec![0, 3, 4, 2, 1];
+    } else if wide && s.tls.starts_with("TLS") {
+        groups.push(vec![dim(&s.tls)]);
         order.insert(1, 4);
     }
     let clock = ink(format!("{}Z ", fmt::clock(snapshot.taken_at)), Ink::Text);
@@ -89,14 +93,6 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
         clock,
     ];
     spread(left, &rights, width)
-}
-
-/// What protects the connection, where that is worth a word: not within this machine.
-fn protection(tls: &str, local: bool, wide: bool) -> Option<Span<'static>> {
-    if tls.starts_with("NOT") && !local {
-        return Some(ink(tls, Ink::Warn));
-    }
-    (tls.starts_with("TLS") && wide).then(|| dim(tls))
 }
 
 /// Which groups fit, in the order of their importance.
@@ -169,9 +165,10 @@ mod tests {
     fn what_protects_the_connection_is_said_where_it_matters() {
         assert!(header("TLS 1.3, not verified", false, 160).contains("  TLS 1.3, not verified  "));
         assert!(!header("TLS 1.3, verified", false, 80).contains("TLS"));
-        for width in [80, 160] {
-            assert!(header("NOT ENCRYPTED", false, width).contains("NOT ENCRYPTED"));
-            assert!(!header("NOT ENCRYPTED", true, width).contains("NOT ENCRYPTED"));
+        assert!(header("NOT ENCRYPTED", false, 160).contains("  NOT ENCRYPTED  "));
+        assert!(header("NOT ENCRYPTED", false, 80).contains("  NO TLS "));
+        for width in [60, 80, 160] {
+            assert!(!header("NOT ENCRYPTED", true, width).contains("NO"));
             assert!(!header("none (socket)", true, width).contains("socket"));
         }
     }

@@ -78,7 +78,7 @@ async fn a_command_gives_each_connection_its_own_token() {
     let here = server.directory("token");
     let token = here.join("token");
     let count = here.join("count");
-    server.sql("CREATE ROLE rotating LOGIN PASSWORD 'first'; GRANT CONNECT ON DATABASE app TO rotating").await;
+    server.sql("SET password_encryption = 'scram-sha-256'; CREATE ROLE rotating LOGIN PASSWORD 'first'; GRANT CONNECT ON DATABASE app TO rotating").await;
     let hba = server
         .home
         .parent()
@@ -123,7 +123,9 @@ async fn a_command_gives_each_connection_its_own_token() {
     put(&token, "first\n", 0o600);
     put(&count, "", 0o600);
     let session = open().await.expect("with the first token");
-    server.sql("ALTER ROLE rotating PASSWORD 'second'").await;
+    server
+        .sql("SET password_encryption = 'scram-sha-256'; ALTER ROLE rotating PASSWORD 'second'")
+        .await;
     put(&token, "second", 0o600);
     open().await.expect("with the second token").close().await;
     session.close().await;

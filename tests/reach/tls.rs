@@ -145,6 +145,31 @@ async fn rules_of_the_server_decide_where_the_mode_leaves_it_open() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn files_that_cannot_be_used_stop_it_only_where_they_were_named() {
+    let server = server();
+    let _turn = server.shows("good").await;
+    let home = server.directory("home-with-rubbish");
+    std::fs::create_dir_all(home.join(".postgresql")).expect("a directory");
+    std::fs::write(home.join(".postgresql/root.crt"), "rubbish").expect("written");
+    let env = [("HOME", home.to_str().expect("a path"))];
+    let string = format!(
+        "host=127.0.0.1 port={} user=anybody dbname=app sslmode=",
+        server.port
+    );
+    let prefer = server.string(&format!("{string}prefer"), &env, SSL).await;
+    assert_eq!(prefer.expect("as libpq").0, "NOT ENCRYPTED");
+    for more in [
+        "require",
+        "prefer sslrootcert=/nonexistent",
+        "prefer sslcert=/proc/self/exe",
+    ] {
+        let error = server.string(&format!("{string}{more}"), &env, SSL).await;
+        let error = error.expect_err(more);
+        assert!(error.contains("the certificate file"), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_version_can_be_bounded() {
     let server = server();
     let _turn = server.shows("good").await;

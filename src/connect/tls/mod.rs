@@ -70,6 +70,8 @@ pub struct Tls {
     pub mode: Mode,
     /// `sslnegotiation=direct`: without asking first, from server version 17 on.
     pub direct: bool,
+    /// Files were named: nothing may be done without them.
+    pub named: bool,
     roots: Roots,
     client: Option<Client>,
     sni: bool,
@@ -86,6 +88,7 @@ impl Tls {
         Self {
             mode: Mode::Disable,
             direct: false,
+            named: false,
             roots: Roots::Usual(PathBuf::new()),
             client: None,
             sni: true,
@@ -130,6 +133,9 @@ impl Tls {
         Ok(Self {
             mode,
             direct,
+            named: ["sslrootcert", "sslcert", "sslkey"]
+                .iter()
+                .any(|key| s.text(key).is_some()),
             roots: match path("sslrootcert") {
                 _ if system => Roots::System,
                 Some(file) => Roots::File(file),
