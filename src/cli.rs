@@ -2,7 +2,7 @@
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -12,6 +12,7 @@ use std::path::PathBuf;
     version,
     override_usage = "jobtop [OPTIONS] [URL]\n       jobtop [--config FILE] COMMAND [OPTIONS]",
     subcommand_negates_reqs = true,
+    disable_help_flag = true,
     after_help = "Exit codes: 0 fine, 1 error, 2 usage or no connection, 3 --check found something critical."
 )]
 pub struct Cli {
@@ -21,6 +22,9 @@ pub struct Cli {
     /// How to watch
     #[command(flatten)]
     pub watch: Watch,
+    /// Print help (-h names a host, as with psql; alone at the end it prints help too)
+    #[arg(long, short = '?', action = ArgAction::HelpLong, global = true)]
+    pub help: Option<bool>,
 }
 
 impl Cli {
@@ -28,6 +32,11 @@ impl Cli {
     /// which is an error that tells the right order.
     pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         let mut command = Self::command();
+        let mut words: Vec<OsString> = words.into_iter().collect();
+        if let Some(last) = words.last_mut().filter(|w| *w == "-h") {
+            // a host would follow
+            *last = "--help".into();
+        }
         let matches = command.try_get_matches_from_mut(words)?;
         if let Some((name, _)) = matches.subcommand()
             && let Some(early) = early(&command, &matches)
@@ -53,13 +62,59 @@ fn early(command: &clap::Command, matches: &ArgMatches) -> Option<String> {
     })
 }
 
+/// Where to connect, as psql has it.
+#[derive(Args, Debug, Clone, Default)]
+pub struct Reach {
+    /// Database; or a URL, key=value pairs, service=NAME, whose settings count more than the flags
+    #[arg(
+        help_heading = "Connection",
+        short = 'd',
+        long,
+        value_name = "NAME",
+        alias = "url"
+    )]
+    pub dbname: Option<String>,
+    /// Host name, address or socket directory
+    #[arg(help_heading = "Connection", short = 'h', long, value_name = "HOST")]
+    pub host: Option<String>,
+    /// Port
+    #[arg(help_heading = "Connection", short = 'p', long, value_name = "PORT")]
+    pub port: Option<String>,
+    /// Role to log in as
+    #[arg(help_heading = "Connection", short = 'U', long, value_name = "NAME")]
+    pub username: Option<String>,
+    /// Ask for the password
+    #[arg(
+        help_heading = "Connection",
+        short = 'W',
+        long,
+        conflicts_with = "no_password"
+    )]
+    pub password: bool,
+    /// Never ask for a password, which jobtop does only with -W
+    #[arg(help_heading = "Connection", short = 'w', long)]
+    pub no_password: bool,
+    /// Run this for each connection: it prints the password, such as a token that soon expires
+    #[arg(
+        help_heading = "Connection",
+        long,
+        value_name = "COMMAND",
+        env = "JOBTOP_PASSWORD_COMMAND",
+        hide_env_values = true
+    )]
+    pub password_command: Option<String>,
+}
+
 /// Where to connect, and where the settings are.
 #[derive(Args, Debug, Clone, Default)]
 pub struct Place {
-    /// postgres://USER@HOST:PORT/DATABASE or key=value pairs; what is missing comes from PGHOST, PGPORT,
-    /// PGDATABASE, PGUSER and PGPASSWORD
-    #[arg(value_name = "URL")]
+    /// postgres://USER@HOST:PORT/DATABASE or key=value pairs; what is missing comes from the flags, the service file, the
+    /// environment (PGHOST, PGSSLMODE, ...) and ~/.pgpass, as with psql
+    #[arg(value_name = "URL", conflicts_with = "dbname")]
     pub url: Option<String>,
+    /// How
+    #[command(flatten)]
+    pub reach: Reach,
     /// Configuration file; by default jobtop/config.toml in the user's configuration directory
     #[arg(long, value_name = "FILE", env = "JOBTOP_CONFIG", global = true)]
     pub config: Option<PathBuf>,
@@ -152,9 +207,9 @@ pub struct Act {
     /// Ids of the tasks; without any, all that match the options below
     #[arg(value_name = "ID", conflicts_with_all = ["kind", "state", "older_than", "error"])]
     pub ids: Vec<String>,
-    /// Where: postgres://USER@HOST:PORT/DATABASE or key=value pairs; else from PGHOST, PGDATABASE, ...
-    #[arg(short = 'd', long, value_name = "URL")]
-    pub url: Option<String>,
+    /// Where
+    #[command(flatten)]
+    pub reach: Reach,
     /// Configuration file; by default jobtop/config.toml in the user's configuration directory
     #[arg(long, value_name = "FILE", env = "JOBTOP_CONFIG")]
     pub config: Option<PathBuf>,
@@ -399,6 +454,14 @@ mod tests {
         let cli = Cli::try_parse_from(["jobtop", "tasks", "postgres://h/d"]).expect("parses");
         assert!(matches!(cli.command, Some(Command::Tasks(_))));
         assert!(Cli::try_parse_from(["jobtop", "--json"]).is_err());
+        let cli =
+            Cli::try_parse_from(["jobtop", "-h", "h", "-p1", "-Uu", "-dd", "-w"]).expect("parses");
+        let reach = cli.watch.place.reach;
+        assert_eq!(reach.host.as_deref(), Some("h"));
+        assert_eq!(reach.dbname.as_deref(), Some("d"));
+        let cli = Cli::try_parse_from(["jobtop", "cancel", "7", "--url", "postgres://h/d"])
+            .expect("parses");
+        assert!(matches!(cli.command, Some(Command::Cancel(a)) if a.reach.dbname.is_some()));
     }
 
     #[test]

@@ -22,6 +22,11 @@ pub struct Config {
     pub rows_per_second: f64,
     /// Share of one core of the server that jobtop may use, 0 to 1: above it the interval stretches.
     pub max_server_share: f64,
+    /// A command that prints the password, run for each connection with PGHOST, PGPORT, PGUSER and PGDATABASE in its
+    /// environment.
+    pub password_command: Option<String>,
+    /// Seconds that it may take, 0.1 to 60.
+    pub password_command_timeout: f64,
     /// `auto`, `16`, `256`, `true` or `none`.
     pub color: String,
     /// Draw with ASCII only.
@@ -176,6 +181,8 @@ impl Default for Config {
             allow_writes: false,
             rows_per_second: 500.0,
             max_server_share: 0.02,
+            password_command: None,
+            password_command_timeout: 10.0,
             color: "auto".into(),
             ascii: false,
             mouse: false,
@@ -259,6 +266,11 @@ impl Config {
             self.max_server_share > 0.0 && self.max_server_share <= 1.0,
             "max_server_share is {}: give a share above 0, at most 1",
             self.max_server_share
+        );
+        anyhow::ensure!(
+            (0.1..=60.0).contains(&self.password_command_timeout),
+            "password_command_timeout is {}: give 0.1 to 60 seconds",
+            self.password_command_timeout
         );
         anyhow::ensure!(
             ["auto", "16", "256", "true", "none"].contains(&self.color.as_str()),

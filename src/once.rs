@@ -13,15 +13,21 @@ use std::time::Duration;
 
 /// The connection could not be made: exit code 2.
 #[derive(Debug, thiserror::Error)]
-#[error("{host} refuses the connection: {fault}")]
+#[error("no connection to {host}: {fault}")]
 pub struct Refused {
     host: String,
     fault: Fault,
 }
 
 impl Refused {
-    /// This host refuses.
-    pub fn new(host: &str, fault: Fault) -> Self {
+    /// No connection to this host.
+    pub fn new(host: &str, mut fault: Fault) -> Self {
+        if fault.code.is_none()
+            && fault.message.ends_with(')')
+            && fault.message.contains("(os error")
+        {
+            fault.message += ": does the server run, and are host and port right?";
+        }
         Self {
             host: host.to_string(),
             fault,
@@ -29,7 +35,7 @@ impl Refused {
     }
 }
 
-/// Connects, or says who refuses.
+/// Connects, or says why not.
 pub async fn open(target: &Target) -> Result<Session, Refused> {
     let opened = Session::open(target, Purpose::Poll, "jobtop").await;
     opened.map_err(|fault| Refused::new(&target.host, fault))

@@ -1,6 +1,6 @@
 //! `jobtop requeue`, `cancel`, `release`, …: the same preview, guards and report as on the screen.
 
-use super::{Exit, config, print, runtime};
+use super::{Exit, config, print, reach, runtime};
 use crate::action::facts::{self, REASON_ABOVE};
 use crate::action::{Asker, CHUNK, Choice, Plan, Preview, Progress, Verb, drive};
 use crate::cli::{self, Look};
@@ -25,14 +25,13 @@ pub fn act(verb: Verb, args: &cli::Act) -> Result<Exit> {
         &Look::default(),
         true
     )));
-    let target = Target::parse(args.url.as_deref());
-    let target = or_exit!(target.map_err(|e| Exit::Usage(format!("{e:#}"))));
     if let Some(url) = args.ids.iter().find(|id| id.contains("://")) {
         let start = url.split("://").next().unwrap_or_default();
         return Ok(Exit::Usage(format!(
             "{start}://… is no id: give the database with -d"
         )));
     }
+    let target = or_exit!(reach::target(&args.reach, None, args.config.as_deref()));
     let filter = or_exit!(filter(verb, args));
     let narrow = args.state.is_some() || args.older_than.is_some() || !filter.terms.is_empty();
     if args.ids.is_empty() && !narrow && verb != Verb::Release {

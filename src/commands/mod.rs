@@ -15,6 +15,7 @@ mod demo;
 mod doctor;
 mod grants;
 mod journal;
+mod reach;
 
 use crate::action::Verb;
 use crate::cli::{Cli, Command, Look, Migrate, Place, Tasks, Watch};
@@ -137,7 +138,18 @@ pub fn config(file: Option<&Path>, look: &Look, allow_writes: bool) -> Result<Co
 }
 
 fn target(place: &Place) -> Result<Target, Exit> {
-    Target::parse(place.url.as_deref()).map_err(|e| Exit::Usage(format!("{e:#}")))
+    if let Some(word) = place.url.as_deref().filter(|u| !looks_like_a_place(u)) {
+        return Err(Exit::Usage(format!(
+            "{word:?} is neither a command nor a URL: give postgres://USER@HOST/DATABASE, or -d {word} for the database of that \
+             name"
+        )));
+    }
+    reach::target(&place.reach, place.url.as_deref(), place.config.as_deref())
+}
+
+/// A URL or key=value pairs. A bare word is more likely a command with a slip in it than a database.
+fn looks_like_a_place(word: &str) -> bool {
+    word.is_empty() || word.contains(['=', '/'])
 }
 
 fn watch(args: &Watch) -> Result<Exit> {
@@ -255,13 +267,12 @@ fn migrate(args: &Migrate) -> Result<Exit> {
 
 /// A client with the server's own defaults, for work that is not monitoring.
 async fn plain_client(target: &Target) -> Result<tokio_postgres::Client> {
-    let mut config = target.config.clone();
-    config.application_name("jobtop");
-    let connected = config.connect(tokio_postgres::NoTls).await;
-    let (client, connection) = connected.map_err(|e| Refused::new(&target.host, e.into()))?;
+    let opened = target.connect("jobtop", "").await;
+    let opened = opened.map_err(|fault| Refused::new(&target.host, fault))?;
+    let (client, line) = (opened.client, opened.line);
     tokio::spawn(async move {
         // the client hears of a lost connection by itself
-        let _ = connection.await;
+        let _ = line.await;
     });
     Ok(client)
 }

@@ -14,6 +14,8 @@ pub struct Fault {
     pub message: String,
     /// The session is gone.
     pub closed: bool,
+    /// TLS failed.
+    pub tls: bool,
 }
 
 impl Fault {
@@ -23,6 +25,7 @@ impl Fault {
             code: None,
             message: message.into(),
             closed: false,
+            tls: false,
         }
     }
 
@@ -66,23 +69,27 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-impl From<tokio_postgres::Error> for Fault {
-    fn from(error: tokio_postgres::Error) -> Self {
+impl Fault {
+    /// What the client library complains of.
+    pub fn from_ref(error: &tokio_postgres::Error) -> Self {
         if let Some(db) = error.as_db_error() {
             return Self {
                 code: Some(db.code().code().to_string()),
-                message: db.message().to_string(),
                 closed: error.is_closed() || db.severity() == "FATAL" || db.severity() == "PANIC",
+                ..Self::own(db.message())
             };
         }
-        let mut message = error.to_string();
-        if let Some(source) = error.source() {
-            message = source.to_string();
-        }
+        let source = error.source();
+        let message = source.map_or_else(|| error.to_string(), |s| s.to_string());
         Self {
-            code: None,
-            message,
-            closed: error.is_closed() || error.source().is_some_and(|s| s.is::<std::io::Error>()),
+            closed: error.is_closed() || source.is_some_and(|s| s.is::<std::io::Error>()),
+            ..Self::own(message)
         }
+    }
+}
+
+impl From<tokio_postgres::Error> for Fault {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::from_ref(&error)
     }
 }

@@ -1,13 +1,28 @@
-//! How Postgres is reached: where (dsn), what went wrong (fault), one session with its settings (session), and
-//! reading its rows without trusting them (cells).
+//! How Postgres is reached: what was given (settings, from url, keyvalue, service), where that is (target, endpoint, wire),
+//! how it is protected (tls), the password (secret, password, passfile), one connection (open), one session with its
+//! settings (session), what went wrong (fault), and reading rows without trusting them (cells).
 
 pub mod cells;
-pub mod dsn;
+mod endpoint;
 pub mod fault;
 mod kept;
+mod keyvalue;
+pub mod open;
+mod passfile;
+mod password;
+mod secret;
+mod service;
 pub mod session;
+pub mod settings;
+pub mod target;
+mod tls;
+mod url;
+mod wire;
 
 pub use cells::Cells;
-pub use dsn::Target;
 pub use fault::Fault;
+pub use open::Reached;
+pub use secret::Secret;
 pub use session::{Param, Session};
+pub use settings::Given;
+pub use target::Target;

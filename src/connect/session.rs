@@ -2,7 +2,8 @@
 //! its own that only keeps the last fault and sets a flag on notifications.
 
 use super::kept::{Kept, Way};
-use super::{Cells, Fault, Target};
+use super::open::Opened;
+use super::{Cells, Fault, Reached, Target};
 use futures_util::StreamExt;
 use futures_util::stream::poll_fn;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -12,7 +13,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, NoTls, Row};
+use tokio_postgres::{AsyncMessage, Client, Row};
 
 /// A parameter and its type: the server never has to guess, and statements can be sent unnamed.
 pub type Param<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -35,6 +36,8 @@ pub struct Session {
     wanted: AtomicU32,
     /// Our backend.
     pub pid: i32,
+    /// Which server it is, and what protects the connection.
+    pub reached: Reached,
 }
 
 /// What a session may do, and for how long.
@@ -87,20 +90,11 @@ impl Purpose {
 impl Session {
     /// Connects as `application`. The settings of the purpose are read back, since a pooler may drop them.
     pub async fn open(target: &Target, purpose: Purpose, application: &str) -> Result<Self, Fault> {
-        let mut config = target.config.clone();
-        config.application_name(application);
-        let options = match config.get_options() {
-            Some(theirs) => format!("{theirs} {}", purpose.options()),
-            None => purpose.options().to_string(),
-        };
-        config.options(options.trim());
-        let patience = config
-            .get_connect_timeout()
-            .map_or(CLIENT_DEADLINE, |t| *t + Duration::from_secs(1));
-        let (client, mut connection) = timeout(patience, config.connect(NoTls))
-            .await
-            .map_err(|_| Fault::own(format!("{} does not answer", target.host)))?
-            .map_err(Fault::from)?;
+        let Opened {
+            client,
+            line: mut connection,
+            reached,
+        } = target.connect(application, purpose.options()).await?;
         let hint = Arc::new(Notify::new());
         let (sender, closed) = watch::channel(None);
         let flag = hint.clone();
@@ -114,8 +108,8 @@ impl Session {
                     Ok(AsyncMessage::Notice(n)) if n.code().code().starts_with("57P") => {
                         last = Some(Fault {
                             code: Some(n.code().code().to_string()),
-                            message: n.message().to_string(),
                             closed: true,
+                            ..Fault::own(n.message())
                         });
                     }
                     Ok(_) => {}
@@ -148,6 +142,7 @@ impl Session {
             deadline: AtomicU32::new(purpose.deadline_ms()),
             wanted: AtomicU32::new(purpose.deadline_ms()),
             pid: 0,
+            reached,
         };
         session.check(purpose).await?;
         Ok(session)

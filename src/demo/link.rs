@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
-use tokio_postgres::{Client, NoTls, Row};
+use tokio::time::sleep;
+use tokio_postgres::{Client, Row};
 
 use super::dice::Dice;
+use crate::connect::open::Opened;
 use crate::connect::{Fault, Param, Target};
 
 /// One session. Dropping it cuts it off: the server notices when it next reads from it.
@@ -21,11 +22,11 @@ pub struct Link {
 impl Link {
     /// Connects as `application`.
     pub async fn open(target: &Target, application: &str) -> Result<Self, Fault> {
-        let mut config = target.config.clone();
-        config.application_name(application);
-        let (client, connection) = timeout(Duration::from_secs(8), config.connect(NoTls))
-            .await
-            .map_err(|_| Fault::own(format!("{} does not answer", target.host)))??;
+        let Opened {
+            client,
+            line: connection,
+            ..
+        } = target.connect(application, "").await?;
         let driver = tokio::spawn(async move {
             // Whoever asks next hears that the session has ended.
             let _ = connection.await;

@@ -160,7 +160,7 @@ impl Round {
     pub async fn run_database(&mut self, db: &Session) -> Result<(), Fault> {
         let s = &mut self.slots;
         probe!(db, s.server, async {
-            Server::read(db, &self.target, &mut self.snapshot).await?;
+            Server::read(db, &mut self.snapshot).await?;
             let server = &mut self.snapshot.server;
             server.read_only = !self.config.allow_writes || server.in_recovery;
             Ok(())

@@ -9,6 +9,7 @@ use crate::connect::session::Purpose;
 use crate::connect::{Fault, Session, Target};
 use crate::feed::round::Round;
 use crate::findings::Tracker;
+use crate::once::Refused;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -89,7 +90,8 @@ impl Sampler {
             };
             let fatal = !(fault.no_slot() || fault.not_ready());
             if !connected_before && fatal {
-                let _ = self.news.send(News::Refused(fault.to_string())).await;
+                let refused = Refused::new(&self.target.host, fault);
+                let _ = self.news.send(News::Refused(refused.to_string())).await;
                 return;
             }
             let pause = jittered(if fault.no_slot() {

@@ -1,7 +1,7 @@
 //! The server: version, role, limits.
 
 use super::{ServerTime, Snapshot};
-use crate::connect::{Cells, Fault, Session, Target};
+use crate::connect::{Cells, Fault, Session};
 use serde::{Deserialize, Serialize};
 
 /// Settings that an ordinary role may read, once a connection and then slowly.
@@ -30,6 +30,9 @@ pub struct Server {
     pub database: String,
     /// Host name, address or socket directory, as connected to.
     pub host: String,
+    /// What protects the connection: `TLS 1.3, verified`, `TLS 1.3, not verified`, `none (socket)`, `NOT ENCRYPTED`.
+    #[serde(default)]
+    pub tls: String,
     /// Role we are logged in as.
     pub user: String,
     /// A standby.
@@ -53,7 +56,7 @@ pub struct Server {
 
 impl Server {
     /// Reads the server's settings; `max` and `reserved` go to the connections of the snapshot.
-    pub async fn read(db: &Session, target: &Target, snapshot: &mut Snapshot) -> Result<(), Fault> {
+    pub async fn read(db: &Session, snapshot: &mut Snapshot) -> Result<(), Fault> {
         let rows = db.query(SERVER, &[]).await?;
         let row = rows
             .first()
@@ -64,8 +67,9 @@ impl Server {
             version: version.split(' ').next().unwrap_or_default().to_string(),
             version_num: row.int("version_num")?.unwrap_or(0) as i32,
             database: row.word("database")?,
-            host: target.host.clone(),
-            cores: cores(target),
+            host: db.reached.host.clone(),
+            tls: db.reached.protection.clone(),
+            cores: cores(db.reached.local),
             user: row.word("role")?,
             in_recovery: row.flag("in_recovery")?.unwrap_or(false),
             read_only: true,
@@ -82,7 +86,7 @@ impl Server {
 }
 
 /// Postgres does not tell how many cores it has; only for a server on this machine they can be counted.
-fn cores(target: &Target) -> Option<u32> {
+fn cores(local: bool) -> Option<u32> {
     let count = || std::thread::available_parallelism().ok();
-    target.local.then(count)?.map(|n| n.get() as u32)
+    local.then(count)?.map(|n| n.get() as u32)
 }

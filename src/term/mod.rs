@@ -1,5 +1,6 @@
 //! The terminal: raw mode and back, whole frames in one write, the clipboard, and the ways a program ends.
 
+pub mod secret;
 pub mod signals;
 mod sink;
 

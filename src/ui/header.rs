@@ -51,9 +51,17 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
         };
         vec![dim(format!("PG{version}")), role, dim(up)]
     };
-    let groups = vec![name, vec![pulse(app)], vec![writes], server];
     // The pulse matters most after the name, but reads best behind the server: room decides only what is left out.
-    let order = [0usize, 3, 2, 1];
+    let mut groups = vec![name, vec![pulse(app)], vec![writes], server];
+    let mut order = vec![0usize, 3, 2, 1];
+    if !app.local && s.tls.starts_with("NOT") {
+        let words = if wide { &s.tls } else { "NO TLS" };
+        groups.insert(3, vec![ink(words, Ink::Warn)]);
+        order = vec![0, 3, 4, 2, 1];
+    } else if wide && s.tls.starts_with("TLS") {
+        groups.push(vec![dim(&s.tls)]);
+        order.insert(1, 4);
+    }
     let clock = ink(format!("{}Z ", fmt::clock(snapshot.taken_at)), Ink::Text);
     let left_room = width.saturating_sub(12);
     let kept = keep(&groups, left_room);
@@ -136,5 +144,32 @@ fn seconds(s: f64) -> String {
         format!("{s:.0}s")
     } else {
         format!("{s:.1}s")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::panes::fixture;
+
+    fn header(tls: &str, local: bool, width: u16) -> String {
+        let mut app = fixture::incident();
+        let mut snapshot = (**app.snapshot.as_ref().expect("data")).clone();
+        snapshot.server.tls = tls.into();
+        app.snapshot = Some(snapshot.into());
+        app.local = local;
+        line(&app, width).to_string()
+    }
+
+    #[test]
+    fn what_protects_the_connection_is_said_where_it_matters() {
+        assert!(header("TLS 1.3, not verified", false, 160).contains("  TLS 1.3, not verified  "));
+        assert!(!header("TLS 1.3, verified", false, 80).contains("TLS"));
+        assert!(header("NOT ENCRYPTED", false, 160).contains("  NOT ENCRYPTED  "));
+        assert!(header("NOT ENCRYPTED", false, 80).contains("  NO TLS "));
+        for width in [60, 80, 160] {
+            assert!(!header("NOT ENCRYPTED", true, width).contains("NO"));
+            assert!(!header("none (socket)", true, width).contains("socket"));
+        }
     }
 }

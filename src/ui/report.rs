@@ -41,6 +41,9 @@ fn write(app: &App, out: &mut String) -> std::fmt::Result {
         clean(&s.server.version),
         clean(&s.server.user)
     )?;
+    if !s.server.tls.is_empty() {
+        writeln!(out, "line      {}", clean(&s.server.tls))?;
+    }
     let age = fmt::duration((app.now - app.arrived).max(0.0));
     writeln!(
         out,

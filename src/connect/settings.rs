@@ -1,0 +1,317 @@
+//! What is known about a connection, and from where. The order is psql's: a setting in the connection string counts more than
+//! the flag of the same meaning; then what the flags say; then the service file; then the environment; then libpq's defaults.
+
+use super::{Secret, keyvalue, service, url};
+use anyhow::{Result, bail, ensure};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// An environment variable, if it is set.
+pub type Env<'a> = dyn Fn(&str) -> Option<String> + 'a;
+
+/// What a command line says about a connection.
+#[derive(Clone, Debug, Default)]
+pub struct Given {
+    /// A URL, key=value pairs, or the name of a database.
+    pub string: Option<String>,
+    /// `-h`.
+    pub host: Option<String>,
+    /// `-p`.
+    pub port: Option<String>,
+    /// `-U`.
+    pub user: Option<String>,
+    /// Typed after `-W`.
+    pub password: Option<Secret>,
+    /// A command whose output is the password, and how many seconds it may take.
+    pub command: Option<(String, f64)>,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The connection string.
+    String,
+    /// A flag, or typed.
+    Flag,
+    /// A service file.
+    Service,
+    /// The environment.
+    Environment,
+}
+
+/// How an option of libpq is taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// As libpq does.
+    Full,
+    /// Accepted, and without effect here: it tunes what is not used.
+    None,
+    /// It would weaken what was asked for to go on without it.
+    Refused,
+}
+
+/// libpq's options (those of version 18), and their environment variables.
+const OPTIONS: &[(&str, &str, Use)] = &[
+    ("application_name", "PGAPPNAME", Use::Full),
+    ("channel_binding", "PGCHANNELBINDING", Use::Full),
+    ("client_encoding", "PGCLIENTENCODING", Use::None),
+    ("connect_timeout", "PGCONNECT_TIMEOUT", Use::Full),
+    ("dbname", "PGDATABASE", Use::Full),
+    ("fallback_application_name", "", Use::None),
+    ("gssdelegation", "PGGSSDELEGATION", Use::None),
+    ("gssencmode", "PGGSSENCMODE", Use::None),
+    ("gsslib", "PGGSSLIB", Use::None),
+    ("host", "PGHOST", Use::Full),
+    ("hostaddr", "PGHOSTADDR", Use::Full),
+    ("keepalives", "", Use::Full),
+    ("keepalives_count", "", Use::Full),
+    ("keepalives_idle", "", Use::Full),
+    ("keepalives_interval", "", Use::Full),
+    ("krbsrvname", "PGKRBSRVNAME", Use::None),
+    ("load_balance_hosts", "PGLOADBALANCEHOSTS", Use::Full),
+    ("max_protocol_version", "PGMAXPROTOCOLVERSION", Use::None),
+    ("min_protocol_version", "PGMINPROTOCOLVERSION", Use::None),
+    ("oauth_client_id", "", Use::Refused),
+    ("oauth_client_secret", "", Use::Refused),
+    ("oauth_issuer", "", Use::Refused),
+    ("oauth_scope", "", Use::Refused),
+    ("options", "PGOPTIONS", Use::Full),
+    ("passfile", "PGPASSFILE", Use::Full),
+    ("password", "PGPASSWORD", Use::Full),
+    ("port", "PGPORT", Use::Full),
+    ("replication", "", Use::Refused),
+    ("require_auth", "PGREQUIREAUTH", Use::Refused),
+    ("requirepeer", "PGREQUIREPEER", Use::Refused),
+    ("scram_client_key", "", Use::Refused),
+    ("scram_server_key", "", Use::Refused),
+    ("service", "PGSERVICE", Use::Full),
+    ("servicefile", "PGSERVICEFILE", Use::Full),
+    (
+        "ssl_max_protocol_version",
+        "PGSSLMAXPROTOCOLVERSION",
+        Use::Full,
+    ),
+    (
+        "ssl_min_protocol_version",
+        "PGSSLMINPROTOCOLVERSION",
+        Use::Full,
+    ),
+    ("sslcert", "PGSSLCERT", Use::Full),
+    ("sslcertmode", "PGSSLCERTMODE", Use::Full),
+    ("sslcompression", "PGSSLCOMPRESSION", Use::None),
+    ("sslcrl", "PGSSLCRL", Use::Refused),
+    ("sslcrldir", "PGSSLCRLDIR", Use::Refused),
+    ("sslkey", "PGSSLKEY", Use::Full),
+    ("sslkeylogfile", "", Use::Refused),
+    ("sslmode", "PGSSLMODE", Use::Full),
+    ("sslnegotiation", "PGSSLNEGOTIATION", Use::Full),
+    ("sslpassword", "", Use::Refused),
+    ("sslrootcert", "PGSSLROOTCERT", Use::Full),
+    ("sslsni", "PGSSLSNI", Use::Full),
+    ("target_session_attrs", "PGTARGETSESSIONATTRS", Use::Full),
+    ("tcp_user_timeout", "", Use::Full),
+];
+
+/// Values by keyword.
+#[derive(Debug, Default)]
+pub struct Settings(BTreeMap<&'static str, (String, Origin)>);
+
+impl Settings {
+    /// Puts together what was given and what the environment and service files add.
+    pub fn gather(given: &Given, env: &Env<'_>) -> Result<Self> {
+        let mut settings = Self::default();
+        let string = given.string.as_deref().unwrap_or_default();
+        let pairs = if url::is_url(string) {
+            url::pairs(string)?
+        } else if string.contains('=') {
+            keyvalue::pairs(string)?
+        } else if string.is_empty() {
+            Vec::new()
+        } else {
+            vec![("dbname".to_string(), string.to_string())]
+        };
+        settings.add(pairs, Origin::String)?;
+        let password = given.password.as_ref().map(|p| p.reveal().to_string());
+        let flags = [
+            ("host", given.host.clone()),
+            ("port", given.port.clone()),
+            ("user", given.user.clone()),
+            ("password", password),
+        ];
+        for (key, value) in flags {
+            if let Some(value) = value.filter(|v| !v.is_empty()) {
+                settings.0.entry(key).or_insert((value, Origin::Flag));
+            }
+        }
+        let named = |key: &str, variable: &str| {
+            let value = settings.0.get(key).map(|v| v.0.clone());
+            value.or_else(|| env(variable)).filter(|v| !v.is_empty())
+        };
+        if let Some(name) = named("service", "PGSERVICE") {
+            let file = named("servicefile", "PGSERVICEFILE");
+            settings.add(service::find(&name, file.as_deref(), env)?, Origin::Service)?;
+        }
+        for (key, variable, _) in known() {
+            if let Some(value) = env(variable).filter(|_| !variable.is_empty()) {
+                settings
+                    .0
+                    .entry(key)
+                    .or_insert((value, Origin::Environment));
+            }
+        }
+        settings.refuse()?;
+        Ok(settings)
+    }
+
+    /// Within one origin the last value of a keyword counts; what is known from a better one stays.
+    fn add(&mut self, pairs: Vec<(String, String)>, origin: Origin) -> Result<()> {
+        let password = pairs.iter().any(|(key, _)| key == "password");
+        for (key, value) in pairs {
+            let Some((name, _, _)) = known().find(|(name, _, _)| *name == key) else {
+                // after a password that was not quoted, a word may be a piece of it
+                match password {
+                    true => bail!(
+                        "one of the connection settings has a name that libpq does not know: a value with spaces needs 'quotes'"
+                    ),
+                    false => bail!("{key:?} is no connection setting of libpq"),
+                }
+            };
+            match self.0.get(name) {
+                Some((_, earlier)) if *earlier != origin => {}
+                _ => {
+                    self.0.insert(name, (value, origin));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse(&self) -> Result<()> {
+        for (key, _, _) in known().filter(|o| o.2 == Use::Refused) {
+            ensure!(
+                self.text(key).is_none(),
+                "jobtop does not support the connection setting {key}: leave it out"
+            );
+        }
+        ensure!(
+            self.text("gssencmode") != Some("require"),
+            "jobtop does not support gssencmode=require: leave it out, and use sslmode=verify-full"
+        );
+        Ok(())
+    }
+
+    /// A value; empty is not set.
+    pub fn text(&self, key: &str) -> Option<&str> {
+        let value = self.0.get(key).map(|v| v.0.as_str());
+        value.filter(|v| !v.is_empty())
+    }
+
+    /// Where a value comes from.
+    pub fn origin(&self, key: &str) -> Option<Origin> {
+        self.text(key).and_then(|_| self.0.get(key)).map(|v| v.1)
+    }
+
+    /// A whole number.
+    pub fn number(&self, key: &str) -> Result<Option<i64>> {
+        let Some(text) = self.text(key) else {
+            return Ok(None);
+        };
+        match text.trim().parse() {
+            Ok(number) => Ok(Some(number)),
+            Err(_) => bail!("{key} is no whole number"),
+        }
+    }
+
+    /// One of several words.
+    pub fn word<T: Copy>(&self, key: &str, words: &[(&str, T)]) -> Result<Option<T>> {
+        let Some(text) = self.text(key) else {
+            return Ok(None);
+        };
+        match words.iter().find(|(word, _)| *word == text) {
+            Some((_, value)) => Ok(Some(*value)),
+            None => {
+                let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+                bail!("{key} is none of {}", words.join(", "))
+            }
+        }
+    }
+}
+
+fn known() -> impl Iterator<Item = (&'static str, &'static str, Use)> {
+    let user = ("user", "PGUSER", Use::Full);
+    OPTIONS.iter().copied().chain([user])
+}
+
+/// The user's home directory.
+pub fn home(env: &Env<'_>) -> Option<PathBuf> {
+    let home = env("HOME").filter(|h| !h.is_empty()).map(PathBuf::from);
+    let user = || nix::unistd::User::from_uid(nix::unistd::geteuid());
+    home.or_else(|| user().ok().flatten().map(|u| u.dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gather(string: &str, flags: [&str; 3], env: &[(&str, &str)]) -> Result<Settings> {
+        let flag = |text: &str| Some(text.to_string());
+        let given = Given {
+            string: Some(string.into()),
+            host: flag(flags[0]),
+            port: flag(flags[1]),
+            user: flag(flags[2]),
+            ..Given::default()
+        };
+        let env = |name: &str| {
+            let found = env.iter().find(|(n, _)| *n == name);
+            found.map(|(_, v)| v.to_string())
+        };
+        Settings::gather(&given, &env)
+    }
+
+    #[test]
+    fn the_string_beats_flags_and_they_the_environment() {
+        let env = [
+            ("PGHOST", "e"),
+            ("PGPORT", "3"),
+            ("PGUSER", "e"),
+            ("PGDATABASE", "e"),
+        ];
+        let s = gather("postgres://s/", ["f", "2", ""], &env).expect("gathers");
+        assert_eq!(s.text("host"), Some("s"));
+        assert_eq!(s.text("port"), Some("2"));
+        assert_eq!(s.text("user"), Some("e"));
+        assert_eq!(s.text("dbname"), Some("e"));
+        assert_eq!(s.origin("port"), Some(Origin::Flag));
+        let s = gather("host='' user=a user=b", ["", "", ""], &env).expect("gathers");
+        assert_eq!(
+            s.text("host"),
+            None,
+            "an empty value hides the environment's"
+        );
+        assert_eq!(s.text("user"), Some("b"), "the last one counts");
+        let s = gather("app", ["", "", ""], &env).expect("gathers");
+        assert_eq!(s.text("dbname"), Some("app"));
+    }
+
+    #[test]
+    fn unknown_and_unsupported_settings_are_refused() {
+        for (string, part) in [
+            ("postgres://h/d?schema=x", "\"schema\""),
+            ("sslcrl=f", "sslcrl"),
+            ("require_auth=none", "require_auth"),
+            ("gssencmode=require", "gssencmode"),
+        ] {
+            let error = gather(string, ["", "", ""], &[]).expect_err(string);
+            assert!(error.to_string().contains(part), "{error}");
+        }
+        let error = gather("password=a s3cret=b", ["", "", ""], &[]).expect_err("refused");
+        assert!(!error.to_string().contains("s3cret"), "{error}");
+        gather(
+            "gssencmode=prefer client_encoding=auto sslcrl=''",
+            ["", "", ""],
+            &[],
+        )
+        .expect("gathers");
+    }
+}

@@ -1,0 +1,282 @@
+//! TLS by libpq's rules: what `sslmode` asks for, which certificates are trusted, and who we are. The server's certificate is
+//! looked at in verify; files are read anew for each connection, since certificates are renewed while jobtop runs.
+
+mod files;
+mod name;
+mod verify;
+mod words;
+
+pub use verify::Witness;
+pub(super) use words::{not_direct, words};
+
+use super::settings::{self, Env, Settings};
+use anyhow::{Result, bail, ensure};
+use rustls::crypto::ring::default_provider;
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, SupportedProtocolVersion};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// `sslmode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mode {
+    /// Never TLS.
+    Disable,
+    /// Only where the server insists.
+    Allow,
+    /// Where the server can.
+    Prefer,
+    /// Always; verified where a root certificate is there.
+    Require,
+    /// Always, and the certificate comes from a trusted authority.
+    VerifyCa,
+    /// Always, and the certificate is that host's.
+    VerifyFull,
+}
+
+const MODES: [(&str, Mode); 6] = [
+    ("disable", Mode::Disable),
+    ("allow", Mode::Allow),
+    ("prefer", Mode::Prefer),
+    ("require", Mode::Require),
+    ("verify-ca", Mode::VerifyCa),
+    ("verify-full", Mode::VerifyFull),
+];
+
+/// Whose signature on the server's certificate counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Roots {
+    /// The authorities that this machine trusts.
+    System,
+    /// Those in a file that was named.
+    File(PathBuf),
+    /// Those in `~/.postgresql/root.crt`, if it is there.
+    Usual(PathBuf),
+}
+
+/// Our own certificate and key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Client {
+    certificate: PathBuf,
+    key: PathBuf,
+    /// It is an error if there is none.
+    needed: bool,
+}
+
+/// What the settings say about TLS.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    /// `sslmode`.
+    pub mode: Mode,
+    /// `sslnegotiation=direct`: without asking first, from server version 17 on.
+    pub direct: bool,
+    /// Files were named: nothing may be done without them.
+    pub named: bool,
+    roots: Roots,
+    client: Option<Client>,
+    sni: bool,
+    versions: Versions,
+}
+
+type Versions = &'static [&'static SupportedProtocolVersion];
+
+static BOTH: [&SupportedProtocolVersion; 2] = [&TLS13, &TLS12];
+
+impl Tls {
+    /// None at all.
+    pub fn off() -> Self {
+        Self {
+            mode: Mode::Disable,
+            direct: false,
+            named: false,
+            roots: Roots::Usual(PathBuf::new()),
+            client: None,
+            sni: true,
+            versions: &BOTH,
+        }
+    }
+
+    /// As the settings have it.
+    pub fn read(s: &Settings, env: &Env<'_>) -> Result<Self> {
+        let home = settings::home(env).unwrap_or_default();
+        let usual = |name: &str| home.join(".postgresql").join(name);
+        let path = |key: &str| s.text(key).map(PathBuf::from);
+        let given = s.word("sslmode", &MODES)?;
+        let system = s.text("sslrootcert") == Some("system");
+        let mode = given.unwrap_or(if system {
+            Mode::VerifyFull
+        } else {
+            Mode::Prefer
+        });
+        ensure!(
+            !system || mode == Mode::VerifyFull,
+            "sslrootcert=system trusts many authorities, so it needs sslmode=verify-full: leave the other sslmode out"
+        );
+        let direct = s.word("sslnegotiation", &[("postgres", false), ("direct", true)])?;
+        let direct = direct.unwrap_or_default();
+        ensure!(
+            !direct || mode >= Mode::Require,
+            "sslnegotiation=direct cannot do without TLS: add sslmode=require, verify-ca or verify-full"
+        );
+        let certmode = [
+            ("disable", None),
+            ("allow", Some(false)),
+            ("require", Some(true)),
+        ];
+        let needed = s.word("sslcertmode", &certmode)?.unwrap_or(Some(false));
+        let client = needed.map(|needed| Client {
+            certificate: path("sslcert").unwrap_or_else(|| usual("postgresql.crt")),
+            key: path("sslkey").unwrap_or_else(|| usual("postgresql.key")),
+            needed,
+        });
+        let sni = s.word("sslsni", &[("0", false), ("1", true)])?;
+        Ok(Self {
+            mode,
+            direct,
+            named: ["sslrootcert", "sslcert", "sslkey"]
+                .iter()
+                .any(|key| s.text(key).is_some()),
+            roots: match path("sslrootcert") {
+                _ if system => Roots::System,
+                Some(file) => Roots::File(file),
+                None => Roots::Usual(usual("root.crt")),
+            },
+            client,
+            sni: sni.unwrap_or(true),
+            versions: versions(s)?,
+        })
+    }
+
+    /// A configuration for one connection, and who sees what becomes of it. An error is one sentence.
+    pub fn config(&self) -> Result<(ClientConfig, Arc<Witness>)> {
+        let provider = Arc::new(default_provider());
+        let roots = match &self.roots {
+            Roots::System => Some(files::system()?),
+            Roots::File(path) => Some(files::certificates(path)?),
+            Roots::Usual(path) if path.exists() => Some(files::certificates(path)?),
+            Roots::Usual(path) if self.mode >= Mode::VerifyCa => bail!(
+                "there is no root certificate to verify the server's with: give sslrootcert=FILE, sslrootcert=system, or put it \
+                 into {}",
+                path.display()
+            ),
+            Roots::Usual(_) => None,
+        };
+        let full = self.mode == Mode::VerifyFull;
+        let (verifier, witness) = verify::verifier(roots, full, provider.clone())?;
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(self.versions)?
+            .dangerous()
+            .with_custom_certificate_verifier(verifier);
+        let pair = match &self.client {
+            Some(client) => files::pair(&client.certificate, &client.key)?,
+            None => None,
+        };
+        ensure!(
+            pair.is_some() || !self.client.as_ref().is_some_and(|c| c.needed),
+            "sslcertmode=require, and there is no client certificate: give sslcert and sslkey"
+        );
+        let mut config = match pair {
+            Some((chain, key)) => match builder.with_client_auth_cert(chain, key) {
+                Ok(config) => config,
+                Err(error) => bail!("the client certificate and its key cannot be used: {error}"),
+            },
+            None => builder.with_no_client_auth(),
+        };
+        config.enable_sni = self.sni;
+        config.alpn_protocols = vec![b"postgresql".to_vec()];
+        // a resumed session would not be verified again
+        config.resumption = rustls::client::Resumption::disabled();
+        Ok((config, witness))
+    }
+
+    /// Which file would hold our certificate, for a server that wants one.
+    pub fn client_certificate(&self) -> Option<&std::path::Path> {
+        self.client.as_ref().map(|c| c.certificate.as_path())
+    }
+}
+
+/// The versions between the bounds. Below 1.2 there is nothing that protects.
+fn versions(s: &Settings) -> Result<Versions> {
+    let names = [
+        ("TLSv1", 10),
+        ("TLSv1.1", 11),
+        ("TLSv1.2", 12),
+        ("TLSv1.3", 13),
+    ];
+    let least = s
+        .word("ssl_min_protocol_version", &names)?
+        .unwrap_or(12)
+        .max(12);
+    let most = s.word("ssl_max_protocol_version", &names)?.unwrap_or(13);
+    Ok(match (least, most) {
+        (12, 13) => &BOTH,
+        (13, 13) => &BOTH[..1],
+        (12, 12) => &BOTH[1..],
+        _ => bail!(
+            "no TLS version is left by ssl_min_protocol_version and ssl_max_protocol_version: 1.2 and 1.3 are supported"
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connect::settings::Given;
+
+    fn read(string: &str) -> Result<Tls> {
+        let given = Given {
+            string: Some(string.into()),
+            ..Given::default()
+        };
+        let env = |name: &str| (name == "HOME").then(|| "/nonexistent".to_string());
+        Tls::read(&Settings::gather(&given, &env)?, &env)
+    }
+
+    #[test]
+    fn modes_are_libpqs() {
+        for (string, mode) in [
+            ("host=h", Mode::Prefer),
+            ("sslmode=allow", Mode::Allow),
+            ("sslmode=verify-ca", Mode::VerifyCa),
+            ("sslrootcert=system", Mode::VerifyFull),
+            ("postgres://h/d?ssl=true", Mode::Require),
+        ] {
+            assert_eq!(read(string).expect(string).mode, mode, "{string}");
+        }
+        for (string, part) in [
+            ("sslmode=on", "verify-full"),
+            ("sslmode=require sslrootcert=system", "sslmode=verify-full"),
+            ("sslnegotiation=direct", "sslmode=require"),
+            ("ssl_max_protocol_version=TLSv1.1", "1.2"),
+            (
+                "ssl_min_protocol_version=TLSv1.3 ssl_max_protocol_version=TLSv1.2",
+                "1.2",
+            ),
+        ] {
+            let error = read(string).expect_err(string).to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_was_asked_for_must_be_there() {
+        for (string, part) in [
+            ("sslmode=verify-ca", "/nonexistent/.postgresql/root.crt"),
+            (
+                "sslmode=require sslrootcert=/nonexistent/ca",
+                "/nonexistent/ca",
+            ),
+            ("sslmode=require sslcertmode=require", "sslcert"),
+        ] {
+            let error = format!(
+                "{:#}",
+                read(string).expect(string).config().expect_err(string)
+            );
+            assert!(error.contains(part), "{error}");
+        }
+        read("sslmode=require")
+            .expect("reads")
+            .config()
+            .expect("no verification");
+    }
+}

@@ -1,0 +1,103 @@
+//! What went wrong with TLS, in a sentence that says what to do about it.
+
+use super::Tls;
+use crate::connect::endpoint::Endpoint;
+use rustls::{AlertDescription, CertificateError, Error};
+use std::error::Error as StdError;
+
+/// The sentence for an error that has one of TLS's somewhere in it.
+pub fn words(error: &(dyn StdError + 'static), endpoint: &Endpoint, tls: &Tls) -> Option<String> {
+    let found = find(error)?;
+    Some(match found {
+        Error::InvalidCertificate(why) => certificate(why, endpoint),
+        Error::AlertReceived(alert) => refused(*alert, tls),
+        Error::PeerIncompatible(_) => {
+            "the server offers no TLS that can be used: 1.2 or 1.3 are needed, with common ciphers"
+                .into()
+        }
+        Error::InvalidMessage(_) if tls.direct => not_direct(),
+        other => format!("TLS failed: {other}"),
+    })
+}
+
+/// An older server takes a direct handshake for nonsense, and hangs up.
+pub fn not_direct() -> String {
+    "the server does not take sslnegotiation=direct, which came with version 17: leave it out"
+        .into()
+}
+
+fn find<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<Error>() {
+            return Some(found);
+        }
+        // an io::Error gives its inner error's source as its own
+        let inner = error
+            .downcast_ref::<std::io::Error>()
+            .and_then(|e| e.get_ref());
+        if let Some(found) = inner.and_then(|e| e.downcast_ref::<Error>()) {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
+fn certificate(why: &CertificateError, endpoint: &Endpoint) -> String {
+    use CertificateError as E;
+    let unverified = "sslmode=require without a root certificate encrypts without verifying";
+    match why {
+        E::NotValidForNameContext { presented, .. } if !presented.is_empty() => {
+            let name = |n: &String| match n.split_once('(') {
+                // DnsName("db") and the like
+                Some((_, name)) => name.trim_end_matches(')').trim_matches('"').to_string(),
+                None => n.clone(),
+            };
+            let names: Vec<String> = presented.iter().map(name).collect();
+            format!(
+                "the server's certificate is for {}, not for {}: connect by that name (hostaddr can give the address), or use \
+                 sslmode=verify-ca",
+                names.join(", "),
+                endpoint.host
+            )
+        }
+        E::NotValidForName | E::NotValidForNameContext { .. } => format!(
+            "the server's certificate is not for {}: connect by the name that it is for, or use sslmode=verify-ca",
+            endpoint.host
+        ),
+        E::Expired | E::ExpiredContext { .. } => {
+            format!("the server's certificate has expired: renew it; {unverified}")
+        }
+        E::NotValidYet | E::NotValidYetContext { .. } => {
+            "the server's certificate is not valid yet: look at the clocks of both machines".into()
+        }
+        E::Other(error) if format!("{error:?}").contains("CaUsedAsEndEntity") => format!(
+            "the server's certificate is its own authority, which is not trusted here: give that certificate itself with \
+             sslrootcert=FILE; {unverified}"
+        ),
+        E::UnknownIssuer => format!(
+            "the server's certificate comes from no authority that is trusted here: give the authority's certificate with \
+             sslrootcert=FILE; {unverified}"
+        ),
+        other => format!("the server's certificate cannot be used: {other}"),
+    }
+}
+
+fn refused(alert: AlertDescription, tls: &Tls) -> String {
+    use AlertDescription as A;
+    let file = tls.client_certificate().filter(|p| p.exists());
+    match (alert, file) {
+        (A::CertificateRequired | A::HandshakeFailure | A::AccessDenied, None) => {
+            "the server wants a client certificate: give sslcert=FILE and sslkey=FILE".into()
+        }
+        (A::NoApplicationProtocol, _) => {
+            "the server speaks another protocol than Postgres's: look at host and port".into()
+        }
+        (_, Some(path)) => format!(
+            "the server refuses the client certificate {}: {alert:?}",
+            path.display()
+        ),
+        _ => format!("the server ended the TLS handshake: {alert:?}"),
+    }
+}

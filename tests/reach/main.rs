@@ -1,0 +1,12 @@
+//! How a server is reached, against a real one with TLS, with psql's own results as the reference.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod binary;
+mod certificates;
+mod hosts;
+mod passwords;
+mod server;
+mod settings;
+mod tls;

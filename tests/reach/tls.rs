@@ -1,0 +1,306 @@
+//! Every sslmode against every kind of certificate.
+
+use crate::certificates::SERVERS;
+use crate::server::{Outcome, server};
+
+/// What the server says about it.
+const SSL: &str = "SELECT CASE WHEN ssl THEN version ELSE 'plain' END FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
+
+const MODES: [&str; 6] = [
+    "disable",
+    "allow",
+    "prefer",
+    "require",
+    "verify-ca",
+    "verify-full",
+];
+
+fn agrees(outcome: &Outcome) {
+    if let Ok((words, server)) = outcome {
+        let said = match server.strip_prefix("TLSv") {
+            Some(version) => words.starts_with(&format!("TLS {version}, ")),
+            None => words == "NOT ENCRYPTED" || words == "none (socket)",
+        };
+        assert!(said, "we say {words}, the server says {server}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_mode_does_what_libpqs_does() {
+    let server = server();
+    let mut seen = String::new();
+    for certificate in SERVERS.iter().copied().chain(["off"]) {
+        let _turn = server.shows(certificate).await;
+        let own = if certificate == "own" {
+            "own.crt"
+        } else {
+            "ca.crt"
+        };
+        for root in ["", own, "stranger.crt"] {
+            let mut line = Vec::new();
+            for mode in MODES {
+                let mut string = format!(
+                    "host=localhost hostaddr=127.0.0.1 port={} user=anybody dbname=app sslmode={mode}",
+                    server.port
+                );
+                if !root.is_empty() {
+                    string += &format!(" sslrootcert={}", server.certificates.path(root));
+                }
+                let outcome = server.string(&string, &[], SSL).await;
+                agrees(&outcome);
+                let theirs = server.psql(&["-d", &string], &[], SSL);
+                let ours = outcome.as_ref().map(|(_, version)| version.clone());
+                assert_eq!(
+                    ours.as_ref().ok(),
+                    theirs.as_ref().ok(),
+                    "{certificate} {root} {mode}: {ours:?}, and libpq {theirs:?}"
+                );
+                line.push(match outcome {
+                    Ok((words, _)) => words,
+                    Err(error) => {
+                        let home = server.home.display().to_string();
+                        error.replace(&home, "HOME")
+                    }
+                });
+            }
+            let root = root.trim_end_matches(".crt");
+            for (mode, outcome) in MODES.iter().zip(line) {
+                seen += &format!("{certificate:<8} {root:<9} {mode:<12} {outcome}\n");
+            }
+        }
+    }
+    insta::assert_snapshot!(seen);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_root_certificate_in_its_usual_place_counts() {
+    let server = server();
+    let home = server.directory("home-with-root");
+    std::fs::create_dir_all(home.join(".postgresql")).expect("a directory");
+    let env = [("HOME", home.to_str().expect("a path"))];
+    let string = format!(
+        "host=127.0.0.1 port={} user=anybody dbname=app sslmode=require",
+        server.port
+    );
+    let _turn = server.shows("good").await;
+    for (root, expected) in [("ca.crt", true), ("stranger.crt", false)] {
+        std::fs::copy(
+            server.certificates.path(root),
+            home.join(".postgresql/root.crt"),
+        )
+        .expect("copied");
+        let ours = server.string(&string, &env, SSL).await;
+        assert_eq!(ours.is_ok(), expected, "{root}: {ours:?}");
+        assert_eq!(server.psql(&["-d", &string], &env, SSL).is_ok(), expected);
+        if let Ok((words, _)) = ours {
+            assert_eq!(words, "TLS 1.3, verified, name not checked");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_system_s_authorities_verify_the_whole_name() {
+    let server = server();
+    let _turn = server.shows("good").await;
+    let string = format!(
+        "host=localhost port={} user=anybody dbname=app sslrootcert=system",
+        server.port
+    );
+    // the machine does not know our authority
+    let error = server.string(&string, &[], SSL).await.expect_err("refused");
+    assert!(
+        error.contains("no authority that is trusted here"),
+        "{error}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_of_the_server_decide_where_the_mode_leaves_it_open() {
+    let server = server();
+    let _turn = server.shows("good").await;
+    for (user, mode, expected) in [
+        ("only_tls", "disable", None),
+        ("only_tls", "allow", Some("TLSv1.3")),
+        ("only_tls", "prefer", Some("TLSv1.3")),
+        ("only_plain", "allow", Some("plain")),
+        ("only_plain", "prefer", Some("plain")),
+        ("only_plain", "require", None),
+        ("anybody", "allow", Some("plain")),
+        ("anybody", "prefer", Some("TLSv1.3")),
+    ] {
+        let string = format!(
+            "host=127.0.0.1 port={} user={user} dbname=app sslmode={mode}",
+            server.port
+        );
+        let ours = server.string(&string, &[], SSL).await;
+        agrees(&ours);
+        let theirs = server.psql(&["-d", &string], &[], SSL);
+        assert_eq!(
+            ours.as_ref().ok().map(|o| o.1.as_str()),
+            expected,
+            "{user} {mode}: {ours:?}"
+        );
+        assert_eq!(theirs.ok().as_deref(), expected, "{user} {mode}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_that_cannot_be_used_stop_it_only_where_they_were_named() {
+    let server = server();
+    let _turn = server.shows("good").await;
+    let home = server.directory("home-with-rubbish");
+    std::fs::create_dir_all(home.join(".postgresql")).expect("a directory");
+    std::fs::write(home.join(".postgresql/root.crt"), "rubbish").expect("written");
+    let env = [("HOME", home.to_str().expect("a path"))];
+    let string = format!(
+        "host=127.0.0.1 port={} user=anybody dbname=app sslmode=",
+        server.port
+    );
+    let prefer = server.string(&format!("{string}prefer"), &env, SSL).await;
+    assert_eq!(prefer.expect("as libpq").0, "NOT ENCRYPTED");
+    for more in [
+        "require",
+        "prefer sslrootcert=/nonexistent",
+        "prefer sslcert=/proc/self/exe",
+    ] {
+        let error = server.string(&format!("{string}{more}"), &env, SSL).await;
+        let error = error.expect_err(more);
+        assert!(error.contains("the certificate file"), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_version_can_be_bounded() {
+    let server = server();
+    let _turn = server.shows("good").await;
+    let base = format!(
+        "host=127.0.0.1 port={} user=anybody dbname=app sslmode=require",
+        server.port
+    );
+    for (bound, version) in [
+        ("ssl_max_protocol_version=TLSv1.2", "TLSv1.2"),
+        ("ssl_min_protocol_version=TLSv1.3", "TLSv1.3"),
+        ("ssl_min_protocol_version=TLSv1", "TLSv1.3"),
+    ] {
+        let outcome = server.string(&format!("{base} {bound}"), &[], SSL).await;
+        agrees(&outcome);
+        assert_eq!(outcome.expect(bound).1, version);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn direct_negotiation_needs_a_server_that_knows_it() {
+    let server = server();
+    let _turn = server.shows("good").await;
+    let string = format!(
+        "host=127.0.0.1 port={} user=anybody dbname=app sslmode=require sslnegotiation=direct",
+        server.port
+    );
+    let outcome = server
+        .string(&string, &[], "SELECT current_setting('server_version_num')")
+        .await;
+    match outcome {
+        Ok((words, version)) => {
+            assert!(version.as_str() >= "170000", "{version}");
+            assert_eq!(words, "TLS 1.3, not verified");
+        }
+        Err(error) => assert!(error.contains("sslnegotiation=direct"), "{error}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_socket_needs_no_tls_whatever_the_mode() {
+    let server = server();
+    for mode in MODES {
+        let string = format!(
+            "host={} port={} user=anybody dbname=app sslmode={mode}",
+            server.socket(),
+            server.port
+        );
+        let (words, ssl) = server.string(&string, &[], SSL).await.expect(mode);
+        assert_eq!((words.as_str(), ssl.as_str()), ("none (socket)", "plain"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn client_certificates_prove_who_we_are() {
+    let server = server();
+    let _turn = server.shows("good").await;
+    let here = server.directory("client");
+    let c = &server.certificates;
+    let (good, key) = (c.path("client.crt"), c.copy("client.key", &here, 0o600));
+    let open_key = c.copy("client.key", &here, 0o644);
+    let shared = c.copy("client.key", &here, 0o640);
+    let impostor = c.copy("impostor.key", &here, 0o600);
+    let root = nix::unistd::geteuid().is_root();
+    let group = if root { "" } else { "chmod 0600" };
+    for (settings, error) in [
+        (format!("sslcert={good} sslkey={key}"), ""),
+        (format!("sslcert={good} sslkey={shared}"), group),
+        (format!("sslcert={good} sslkey={open_key}"), "chmod 0600"),
+        (
+            format!("sslcert={good} sslkey=/nonexistent"),
+            "has no key file",
+        ),
+        (
+            format!("sslcert={} sslkey={impostor}", c.path("impostor.crt")),
+            "refuses the client certificate",
+        ),
+        (
+            format!("sslcert={good} sslkey={impostor}"),
+            "cannot be used",
+        ),
+        ("sslcert=/nonexistent".into(), "client certificate"),
+        (
+            format!("sslcert={good} sslkey={key} sslcertmode=disable"),
+            "client certificate",
+        ),
+        (String::new(), "client certificate"),
+    ] {
+        let string = format!(
+            "host=127.0.0.1 port={} user=certified dbname=app sslmode=require {settings}",
+            server.port
+        );
+        let ours = server.string(&string, &[], "SELECT current_user").await;
+        match &ours {
+            Ok((_, user)) => assert!(error.is_empty() && user == "certified", "{settings}"),
+            Err(said) => assert!(
+                !error.is_empty() && said.contains(error),
+                "{settings}: {said}"
+            ),
+        }
+        // a setting of libpq 16
+        if !settings.contains("sslcertmode") {
+            let theirs = server.psql(&["-d", &string], &[], "SELECT current_user");
+            assert_eq!(ours.is_ok(), theirs.is_ok(), "{settings}: {theirs:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scram_is_bound_to_the_channel() {
+    let server = server();
+    let _turn = server.shows("good").await;
+    for (user, binding, mode, fine) in [
+        ("scram", "require", "require", true),
+        ("scram", "prefer", "require", true),
+        ("scram", "disable", "require", true),
+        ("scram", "require", "disable", false),
+        ("scram", "prefer", "disable", true),
+        ("clear", "require", "require", false),
+        ("anybody", "require", "require", false),
+        ("clear", "prefer", "require", true),
+    ] {
+        let string = format!(
+            "host=127.0.0.1 port={} user={user} dbname=app sslmode={mode} channel_binding={binding} password='s3cret:\\\\'",
+            server.port
+        );
+        let ours = server.string(&string, &[], "SELECT current_user").await;
+        let theirs = server.psql(&["-d", &string], &[], "SELECT current_user");
+        assert_eq!(ours.is_ok(), fine, "{user} {binding} {mode}: {ours:?}");
+        assert_eq!(theirs.is_ok(), fine, "{user} {binding} {mode}: {theirs:?}");
+        if let Err(error) = ours {
+            assert!(error.contains("channel_binding=require"), "{error}");
+        }
+    }
+}
