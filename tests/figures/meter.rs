@@ -42,6 +42,8 @@ const PROBES: &[(&str, &str)] = &[
     ("count(DISTINCT x.task)", "failing"),
     ("0::int8 AS i", "invariants"),
     ("LISTEN", "listen"),
+    ("SET statement_timeout", "deadline"),
+    ("AS n24", "failures"),
 ];
 
 /// Name of the probe and of the queue system behind a statement.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio_postgres::Client;
 
 /// Refreshes until history has been read and everything that is sent again and again is prepared.
-const WARM: usize = 40;
+const WARM: usize = 90;
 /// Refreshes that are measured: a minute has one of everything that is read less often.
 const MEASURED: usize = 60;
 
