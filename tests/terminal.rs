@@ -75,6 +75,10 @@ fn ctrl_z_closes_the_session_and_fg_brings_it_back() {
         assert!(Instant::now() < end, "it does not stop: {stat}");
         std::thread::sleep(Duration::from_millis(20));
     }
+    // it has stopped, but what it wrote last may not have been read yet
+    while pty.alternate() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
+    }
     assert_usable(&pty);
     assert_eq!(place.sessions(), "0", "a stopped program holds no session");
     pty.signal(Signal::SIGCONT);
