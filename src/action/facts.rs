@@ -35,16 +35,11 @@ pub fn lines(p: &Preview, snapshot: Option<&Snapshot>, place: &str) -> Vec<Strin
     lines.push(which(p));
     if !p.left_out.is_empty() {
         let left: u64 = p.left_out.values().sum();
-        let why = p
-            .left_out
-            .iter()
-            .map(|(why, n)| format!("{} {why}", thousands(*n)));
-        let why: Vec<String> = why.collect();
         lines.push(format!(
             "{} of {} left out: {}",
             thousands(left),
             thousands(p.asked),
-            why.join("; ")
+            p.why_left_out()
         ));
     }
     if p.more {

@@ -6,6 +6,7 @@ use crate::probe::tasks::{Task, TaskKey, collect};
 use crate::probe::{ServerTime, State, Usd};
 use crate::queue::Instance;
 use crate::queue::action::{ActionSql, action_sql};
+use crate::text::thousands;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -213,6 +214,15 @@ impl Preview {
         }
         p.eligible = p.targets.len() as u64;
         p
+    }
+
+    /// Why tasks are left out and how many each time: `3 succeeded already; 1 not there any more`; empty where none is.
+    pub fn why_left_out(&self) -> String {
+        let why = self.left_out.iter();
+        let why: Vec<String> = why
+            .map(|(why, n)| format!("{} {why}", thousands(*n)))
+            .collect();
+        why.join("; ")
     }
 
     fn take(&mut self, task: &Task, usual: &BTreeMap<String, Usd>) {

@@ -205,14 +205,9 @@ impl App {
         let preview = match read {
             Ok(preview) if preview.eligible > 0 => preview,
             Ok(preview) => {
-                let why: Vec<String> = preview
-                    .left_out
-                    .iter()
-                    .map(|(why, n)| format!("{} {why}", thousands(*n)))
-                    .collect();
-                let why = match why.is_empty() {
-                    true => "no task matches".into(),
-                    false => why.join("; "),
+                let why = match preview.why_left_out() {
+                    why if why.is_empty() => "no task matches".into(),
+                    why => why,
                 };
                 self.layers.pop();
                 self.toast(Tone::Warning, format!("nothing to {name}: {why}"));

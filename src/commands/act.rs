@@ -219,13 +219,10 @@ fn home(round: &Round, args: &cli::Act) -> Result<(String, String), Exit> {
 }
 
 fn nothing(verb: Verb, args: &cli::Act, preview: &Preview, by_id: bool) -> Result<Exit> {
-    let why = preview.left_out.iter();
-    let why: Vec<String> = why
-        .map(|(why, n)| format!("{} {why}", thousands(*n)))
-        .collect();
+    let why = preview.why_left_out();
     let neutral = |name: &String| State::ALL.iter().any(|s| s.name() == name);
     let why = match (why.is_empty(), args.state.as_ref().filter(|s| !neutral(s))) {
-        (false, _) => why.join("; "),
+        (false, _) => why,
         (true, None) => "no task matches".to_string(),
         (true, Some(name)) => {
             let names = State::ALL.map(|s| s.name()).join(", ");

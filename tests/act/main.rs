@@ -18,7 +18,7 @@ use jobtop::probe::State;
 use jobtop::probe::tasks::{Filter, TaskKey};
 use proxy::{Next, Proxy};
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -38,7 +38,7 @@ impl Place {
     /// A reference queue with so many failed tasks of `parse`.
     async fn with(hint: &str, failed: i32) -> Self {
         let (name, config) = common::database(hint);
-        Self::forget(&name);
+        common::journal(&name);
         let mut client = common::connect(&config).await;
         apply(&mut client, "agent_queue", NotifyChange::Keep)
             .await
@@ -72,7 +72,7 @@ impl Place {
     ) -> Result<Self, Fault> {
         let target = Target::new(through).expect("a target");
         let session = Session::open(&target, Purpose::Poll, "jobtop").await?;
-        let journal = Self::journal_file(&name);
+        let journal = common::journal_file(&name);
         let settings = Config {
             rows_per_second: 10_000.0,
             journal_file: Some(journal.clone()),
@@ -90,17 +90,6 @@ impl Place {
             round,
             journal,
         })
-    }
-
-    fn journal_file(name: &str) -> PathBuf {
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.jsonl"))
-    }
-
-    /// An earlier run may have left its journal.
-    fn forget(name: &str) {
-        if let Err(e) = std::fs::remove_file(Self::journal_file(name)) {
-            assert_eq!(e.kind(), std::io::ErrorKind::NotFound, "{e}");
-        }
     }
 
     /// What the local journal says: (lines before, lines after, asked, changed, failed), and the ids of actions that

@@ -143,7 +143,7 @@ async fn a_transaction_that_a_crash_has_undone_is_not_taken_for_the_next_of_its_
     ] {
         let client = common::connect(&config).await;
         let name = format!("crash_{}", verb.name());
-        Place::forget(&name);
+        common::journal(&name);
         let place = Place::to(client, config.clone(), name, through.clone()).await;
         let plan = place.plan(verb, choice).await;
         assert_eq!(plan.targets.len(), 1);

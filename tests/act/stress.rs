@@ -7,8 +7,8 @@ mod line;
 mod operator;
 mod worker;
 
+use super::common;
 use super::proxy::{Next, Proxy};
-use super::{Place, common};
 use jobtop::demo::cluster::{Cluster, Options};
 use jobtop::migrate::{NotifyChange, apply};
 use line::Line;
@@ -164,7 +164,7 @@ async fn race(name: &'static str, workers: u64, lasts: Duration, least: u64) -> 
     let operators: Vec<_> = (100..104)
         .map(|seed| {
             let journal = format!("stress_{name}_{seed}");
-            Place::forget(&journal);
+            common::journal(&journal);
             tokio::spawn(operator::operate(race.clone(), seed))
         })
         .collect();

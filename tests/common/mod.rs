@@ -55,9 +55,14 @@ pub fn database(hint: &str) -> (String, Config) {
     (name, config)
 }
 
-/// Where a test of that name keeps a local journal: a new one each time it runs.
+/// Where a test of that name keeps a local journal.
+pub fn journal_file(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.jsonl"))
+}
+
+/// The same, without what an earlier run left there.
 pub fn journal(name: &str) -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.jsonl"));
+    let path = journal_file(name);
     match std::fs::remove_file(&path) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => panic!("{}: {e}", path.display()),
         _ => path,
