@@ -18,6 +18,7 @@ mod transactions;
 use crate::config::Config;
 use crate::connect::session::Purpose;
 use crate::connect::{Fault, Session, Target};
+use crate::feed::push::{Sent, test};
 use crate::feed::round::Round;
 use crate::once::Refused;
 use crate::probe::Snapshot;
@@ -53,11 +54,6 @@ pub async fn examine(target: &Target, config: &Arc<Config>) -> anyhow::Result<Pa
     let refused = |fault: Fault| Refused::new(&target.host, fault);
     let session = match Session::open(target, Purpose::Poll, NAME).await {
         Ok(session) => session,
-        Err(fault) if fault.pooled() => {
-            let parts = vec![connection::pooled(target, &fault)];
-            let database = target.config.get_dbname().unwrap_or_default();
-            return Ok(Page::new(place(database, target), String::new(), parts));
-        }
         Err(fault) => return Err(refused(fault).into()),
     };
     let page = look(&session, target, config).await;
@@ -71,9 +67,9 @@ pub async fn examine(target: &Target, config: &Arc<Config>) -> anyhow::Result<Pa
 
 async fn look(db: &Session, target: &Target, config: &Arc<Config>) -> anyhow::Result<Page> {
     // first, while nothing else is listened to
-    let sent = push::test(db, target).await?;
+    let sent = test(db, target, NAME).await?;
     let facts = Facts::read(db).await?;
-    let snapshot = refreshes(db, target, config).await?;
+    let snapshot = refreshes(db, target, config, &sent).await?;
     let found = detect(db, &profiles(&config.profiles)?, &config.settings).await;
     let instances = found?;
     let seen = Seen {
@@ -107,9 +103,11 @@ async fn refreshes(
     db: &Session,
     target: &Target,
     config: &Arc<Config>,
+    sent: &Sent,
 ) -> anyhow::Result<Snapshot> {
     let mut round = Round::new(target.clone(), config.clone())?;
     round.connected();
+    round.pushed(sent.clone());
     let mut least = (u32::MAX, u64::MAX);
     for n in 0..LOOKS {
         if n > 0 {
@@ -125,7 +123,7 @@ async fn refreshes(
     }
     round.snapshot.own.statements_per_refresh = least.0;
     round.snapshot.own.server_ms_per_refresh = least.1 as f64 / 1000.0;
-    if !round.snapshot.server.in_recovery {
+    if round.snapshot.server.push == "listen" {
         db.execute("UNLISTEN *").await?;
     }
     Ok(round.assemble())

@@ -9,10 +9,6 @@ use crate::queue::action::ActionSql;
 use std::time::Duration;
 use tokio_postgres::types::Type;
 
-/// The poll session is read-only and patient; a write is neither.
-pub(super) const BEGIN: &str = "BEGIN READ WRITE; SET LOCAL lock_timeout = '250ms'; SET LOCAL statement_timeout = '2s'; \
-                     SET LOCAL idle_in_transaction_session_timeout = '2s'";
-
 /// What became of a transaction.
 pub(super) enum Ended {
     /// It was committed.
@@ -57,7 +53,7 @@ pub(super) async fn perform(
     journal: Option<&str>,
 ) -> Ended {
     match transaction(db, plan, id, sql, targets, journal).await {
-        Ok((fates, mark)) => match db.execute("COMMIT").await {
+        Ok((fates, mark)) => match db.end("COMMIT").await {
             Ok(()) => Ended::Written(fates),
             Err(fault) if fault.closed => Ended::Unknown { fates, mark, fault },
             Err(fault) => Ended::Nothing(fault),
@@ -65,7 +61,7 @@ pub(super) async fn perform(
         Err(fault) => {
             if !fault.closed {
                 // fails only where the session does, and then nothing is left to roll back
-                let _ = db.execute("ROLLBACK").await;
+                let _ = db.end("ROLLBACK").await;
             }
             Ended::Nothing(fault)
         }
@@ -80,7 +76,8 @@ async fn transaction(
     targets: &[Task],
     journal: Option<&str>,
 ) -> Result<(Vec<Fate>, Mark), Fault> {
-    db.execute(BEGIN).await?;
+    // the poll session is read-only and patient; a write is neither
+    db.begin(Purpose::Write).await?;
     let number =
         "SELECT pg_current_xact_id()::text AS xid, pg_postmaster_start_time()::text AS since";
     let rows = db.write(number, &[]).await?;

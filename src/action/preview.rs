@@ -1,6 +1,7 @@
 //! What an action is about, counted when it is asked for: who can be taken and who cannot, tries, owners, spend, ages.
 
 use super::{Choice, Target, Verb};
+use crate::connect::session::Purpose;
 use crate::connect::{Cells, Fault, Session};
 use crate::probe::tasks::{Task, TaskKey, collect};
 use crate::probe::{ServerTime, State, Usd};
@@ -151,9 +152,9 @@ impl Asker {
     async fn may(&self, session: &Session) -> Result<(), Fault> {
         let queue = self.instance.branches.first().and_then(|b| b.get("q"));
         let sql = action_sql(&self.instance, self.verb, queue.map_or("", String::as_str))?;
-        session.execute("BEGIN READ WRITE").await?;
+        session.begin(Purpose::Write).await?;
         let tried = sql.run(session, self.verb, &[], None).await;
-        session.execute("ROLLBACK").await?;
+        session.end("ROLLBACK").await?;
         match tried {
             Err(fault) if fault.is("42501") => Err(Fault::own(super::run::unwritten(&fault))),
             Err(fault) if fault.closed => Err(fault),

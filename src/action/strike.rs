@@ -7,9 +7,9 @@ pub mod twice;
 
 pub use outcome::{After, Struck, Verdict};
 
-use super::chunk::BEGIN;
 use super::diary::{About, Diary};
 use super::journal::{self, Entry};
+use crate::connect::session::Purpose;
 use crate::connect::{Cells, Fault, Session};
 use crate::journal::Journal;
 use crate::probe::backend::Backend;
@@ -167,7 +167,7 @@ impl Strike {
             Err(fault) => {
                 if !fault.closed {
                     // fails only where the session does, and then nothing is left to roll back
-                    let _ = db.execute("ROLLBACK").await;
+                    let _ = db.end("ROLLBACK").await;
                 }
                 return match fault.closed {
                     true => self.ended(Verdict::Unknown(fault.to_string())),
@@ -181,7 +181,7 @@ impl Strike {
             let entry = self.row(&pid, sql, &verdict);
             unwritten = noted(db, table, &entry).await.err();
         }
-        let unwritten = unwritten.or(db.execute("COMMIT").await.err());
+        let unwritten = unwritten.or(db.end("COMMIT").await.err());
         let verdict = match verdict {
             Verdict::Signalled(_) => Verdict::Signalled(self.look(db).await),
             other => other,
@@ -207,7 +207,7 @@ impl Strike {
     }
 
     async fn signal(&self, db: &Session, sql: &str, poll: i32) -> Result<Verdict, Fault> {
-        db.execute(BEGIN).await?;
+        db.begin(Purpose::Write).await?;
         db.execute("SAVEPOINT jobtop").await?;
         let (pid, poll) = (i64::from(self.pid), i64::from(poll));
         let ours: &[&str] = &OURS;

@@ -3,8 +3,6 @@
 use std::error::Error as _;
 use std::fmt;
 
-const LOST_SETTINGS: &str = "the session's safety settings did not arrive";
-
 /// A failure of a connection or a statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
@@ -32,18 +30,6 @@ impl Fault {
     /// Does the SQLSTATE start like this?
     pub fn is(&self, code: &str) -> bool {
         self.code.as_deref().is_some_and(|c| c.starts_with(code))
-    }
-
-    /// The settings of a session got lost on the way.
-    pub fn unsafe_session(got: &str) -> Self {
-        Self::own(format!(
-            "{LOST_SETTINGS} (got {got}): connect without a pooler"
-        ))
-    }
-
-    /// Something between us and the server refuses the settings of a session, or drops them.
-    pub fn pooled(&self) -> bool {
-        self.is("08P01") || self.message.starts_with(LOST_SETTINGS)
     }
 
     /// No free connection slot: trying often would only make it worse.

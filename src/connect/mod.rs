@@ -1,6 +1,6 @@
 //! How Postgres is reached: what was given (settings, from url, keyvalue, service), where that is (target, endpoint, wire),
 //! how it is protected (tls), the password (secret, password, passfile), one connection (open), one session with its
-//! settings (session), what went wrong (fault), and reading rows without trusting them (cells).
+//! settings (session, purpose), what went wrong (fault), and reading rows without trusting them (cells).
 
 pub mod cells;
 mod endpoint;
@@ -10,6 +10,7 @@ mod keyvalue;
 pub mod open;
 mod passfile;
 mod password;
+mod purpose;
 mod secret;
 mod service;
 pub mod session;
@@ -23,6 +24,6 @@ pub use cells::Cells;
 pub use fault::Fault;
 pub use open::Reached;
 pub use secret::Secret;
-pub use session::{Param, Session};
+pub use session::{Footing, Param, Session};
 pub use settings::Given;
 pub use target::Target;

@@ -53,7 +53,11 @@ impl Target {
         };
         config.application_name(application);
         let theirs = self.config.get_options().unwrap_or_default();
-        config.options(format!("{theirs} {options}").trim());
+        let options = format!("{theirs} {options}");
+        // an empty value would be sent as well, and poolers refuse the very name
+        if !options.trim().is_empty() {
+            config.options(options.trim());
+        }
         let passes = match self.route.attrs {
             Attrs::PreferStandby => vec![Attrs::Standby, Attrs::Any],
             attrs => vec![attrs],
@@ -265,6 +269,9 @@ fn advice(fault: &Fault) -> Option<&'static str> {
             "it needs TLS and SCRAM; else leave channel_binding=require out"
         }
         Some("28000") if has("no encryption") => "use sslmode=require, or allow it in pg_hba.conf",
+        Some("08P01") if has("options") => {
+            "a pooler is on the way: leave options and PGOPTIONS out"
+        }
         Some("28000") if has("client certificate") => "give sslcert=FILE and sslkey=FILE",
         _ => return None,
     })

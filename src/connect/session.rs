@@ -1,12 +1,14 @@
-//! One session: its settings travel as startup options and are read back; its connection is polled by a task of
-//! its own that only keeps the last fault and sets a flag on notifications.
+//! One session: its settings travel as startup options and are read back, or else with each transaction; its connection
+//! is polled by a task of its own that only keeps the last fault and sets a flag on notifications.
 
 use super::kept::{Kept, Way};
 use super::open::Opened;
+pub use super::purpose::Purpose;
+use super::purpose::READ_BACK;
 use super::{Cells, Fault, Reached, Target};
 use futures_util::StreamExt;
 use futures_util::stream::poll_fn;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
@@ -18,6 +20,9 @@ use tokio_postgres::{AsyncMessage, Client, Row};
 /// A parameter and its type: the server never has to guess, and statements can be sent unnamed.
 pub type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 
+/// How channels begin that only a test of the way to us uses.
+pub const ECHO: &str = "jobtop_echo_";
+
 /// No answer of the server takes longer than its own statement_timeout; this is the second line, for networks
 /// that died. In seconds.
 const CLIENT_DEADLINE: Duration = Duration::from_secs(8);
@@ -28,81 +33,74 @@ pub struct Session {
     task: JoinHandle<()>,
     closed: watch::Receiver<Option<Fault>>,
     hint: Arc<Notify>,
+    echo: Arc<Notify>,
     kept: Mutex<Kept>,
     statements: AtomicU32,
     server_us: AtomicU64,
     /// Milliseconds that a statement may take: as the server knows, and as is wanted from now on.
     deadline: AtomicU32,
     wanted: AtomicU32,
+    purpose: Purpose,
+    footing: Footing,
+    /// Text of no known encoding: the server would refuse to send what is not UTF-8.
+    any_bytes: bool,
+    /// In a transaction that was begun by name.
+    inside: AtomicBool,
     /// Our backend.
     pub pid: i32,
     /// Which server it is, and what protects the connection.
     pub reached: Reached,
 }
 
-/// What a session may do, and for how long.
+/// What the settings of a session rest on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// Polling: read-only, short deadlines.
-    Poll,
-    /// One write: read-write, short deadlines.
-    Write,
-    /// Migration, seeding, simulated workers: the server's own defaults.
-    Plain,
-}
-
-impl Purpose {
-    fn options(self) -> &'static str {
-        match self {
-            Purpose::Poll => {
-                "-c default_transaction_read_only=on -c statement_timeout=3000 -c lock_timeout=100 \
-                 -c idle_in_transaction_session_timeout=5000 -c tcp_keepalives_idle=30 \
-                 -c tcp_keepalives_interval=10 -c tcp_keepalives_count=3 -c jit=off \
-                 -c max_parallel_workers_per_gather=0"
-            }
-            Purpose::Write => {
-                "-c default_transaction_read_only=off -c statement_timeout=2000 -c lock_timeout=250 \
-                 -c idle_in_transaction_session_timeout=2000 -c tcp_keepalives_idle=30 \
-                 -c tcp_keepalives_interval=10 -c tcp_keepalives_count=3"
-            }
-            Purpose::Plain => "",
-        }
-    }
-
-    /// The `statement_timeout` among them.
-    fn deadline_ms(self) -> u32 {
-        match self {
-            Purpose::Poll => 3000,
-            Purpose::Write => 2000,
-            Purpose::Plain => 0,
-        }
-    }
-
-    fn read_back(self) -> Option<&'static str> {
-        match self {
-            Purpose::Poll => Some("on 3s 100ms 5s"),
-            Purpose::Write => Some("off 2s 250ms 2s"),
-            Purpose::Plain => None,
-        }
-    }
+pub enum Footing {
+    /// On the session: they were asked for as it began, and are there.
+    Session,
+    /// On each transaction: a pooler on the way refuses or drops what a session asks for, and may give each transaction
+    /// another session of the server.
+    Transaction,
 }
 
 impl Session {
     /// Connects as `application`. The settings of the purpose are read back, since a pooler may drop them.
     pub async fn open(target: &Target, purpose: Purpose, application: &str) -> Result<Self, Fault> {
+        let mut footing = match target.refuses_options() {
+            false => Footing::Session,
+            true => Footing::Transaction,
+        };
+        let mut opened = Err(Fault::own("not tried"));
+        if footing == Footing::Session {
+            opened = target.connect(application, &purpose.options()).await;
+            if let Err(fault) = &opened
+                && fault.is("08P01")
+            {
+                footing = Footing::Transaction;
+            }
+        }
+        if footing == Footing::Transaction {
+            opened = target.connect(application, "").await;
+            if opened.is_ok() {
+                target.options_refused();
+            }
+        }
         let Opened {
             client,
             line: mut connection,
             reached,
-        } = target.connect(application, purpose.options()).await?;
+        } = opened?;
         let hint = Arc::new(Notify::new());
         let (sender, closed) = watch::channel(None);
-        let flag = hint.clone();
+        let echo = Arc::new(Notify::new());
+        let (flag, heard) = (hint.clone(), echo.clone());
         let task = tokio::spawn(async move {
             let mut last: Option<Fault> = None;
             let mut messages = poll_fn(move |cx| connection.poll_message(cx));
             while let Some(message) = messages.next().await {
                 match message {
+                    Ok(AsyncMessage::Notification(n)) if n.channel().starts_with(ECHO) => {
+                        heard.notify_one();
+                    }
                     Ok(AsyncMessage::Notification(_)) => flag.notify_one(),
                     // a shutdown or a crash elsewhere is announced as a notice, then the line is cut
                     Ok(AsyncMessage::Notice(n)) if n.code().code().starts_with("57P") => {
@@ -136,40 +134,59 @@ impl Session {
             task,
             closed,
             hint,
+            echo,
             kept: Mutex::default(),
             statements: AtomicU32::new(0),
             server_us: AtomicU64::new(0),
             deadline: AtomicU32::new(purpose.deadline_ms()),
             wanted: AtomicU32::new(purpose.deadline_ms()),
+            purpose,
+            footing,
+            any_bytes: false,
+            inside: AtomicBool::new(false),
             pid: 0,
             reached,
         };
-        session.check(purpose).await?;
+        session.check().await?;
         Ok(session)
     }
 
-    async fn check(&mut self, purpose: Purpose) -> Result<(), Fault> {
-        let rows = self
-            .query(
-                "SELECT pg_backend_pid()::int8 AS pid, concat_ws(' ', \
-                   current_setting('default_transaction_read_only'), current_setting('statement_timeout'), \
-                   current_setting('lock_timeout'), current_setting('idle_in_transaction_session_timeout') \
-                 )::text AS settings, (current_setting('server_encoding') = 'SQL_ASCII')::bool AS any_bytes",
-                &[],
-            )
-            .await?;
+    async fn check(&mut self) -> Result<(), Fault> {
+        let sql = format!(
+            "SELECT pg_backend_pid()::int8 AS pid, {READ_BACK} AS settings, \
+                    (current_setting('server_encoding') = 'SQL_ASCII')::bool AS any_bytes"
+        );
+        // what the session has, not what a transaction of ours would give itself
+        let rows = self.fetch(&sql, &[]).await?;
         let row = rows
             .first()
             .ok_or_else(|| Fault::own("the server returned no row"))?;
         self.pid = row.int("pid")?.unwrap_or(0) as i32;
         let settings = row.word("settings")?;
-        let any_bytes = row.flag("any_bytes")?.unwrap_or(false);
-        match purpose.read_back() {
-            Some(wanted) if wanted != settings => Err(Fault::unsafe_session(&settings)),
-            // text of no known encoding: the server would refuse to send what is not UTF-8
-            _ if any_bytes => self.execute("SET client_encoding = 'SQL_ASCII'").await,
+        if self
+            .purpose
+            .read_back()
+            .is_some_and(|wanted| wanted != settings)
+        {
+            self.footing = Footing::Transaction;
+        }
+        self.any_bytes = row.flag("any_bytes")?.unwrap_or(false);
+        match self.encoding() {
+            Some(name) if self.footing == Footing::Session => {
+                self.execute(&format!("SET client_encoding = '{name}'"))
+                    .await
+            }
             _ => Ok(()),
         }
+    }
+
+    fn encoding(&self) -> Option<&'static str> {
+        self.any_bytes.then_some("SQL_ASCII")
+    }
+
+    /// What the settings rest on.
+    pub fn footing(&self) -> Footing {
+        self.footing
     }
 
     /// Runs one statement and returns its rows. Counts it and what it cost the server, measured there in the outermost
@@ -181,18 +198,7 @@ impl Session {
                AS jobtop_us FROM ({sql}) s"
         );
         let begun = Instant::now();
-        self.statements.fetch_add(1, Ordering::Relaxed);
-        let rows = match self.change_of_deadline() {
-            None => self.fetch(&sql, params).await?,
-            // sent together: nobody waits for its answer
-            Some(set) => {
-                self.statements.fetch_add(1, Ordering::Relaxed);
-                let set = self.guard(self.client.batch_execute(&set));
-                let (set, rows) = tokio::join!(set, self.fetch(&sql, params));
-                set?;
-                rows?
-            }
-        };
+        let rows = self.sent(&sql, params).await?;
         let us = match rows.last() {
             Some(row) => row.count("jobtop_us")?,
             // no row says what it cost: the round trip is more than that
@@ -200,6 +206,39 @@ impl Session {
         };
         self.server_us.fetch_add(us, Ordering::Relaxed);
         Ok(rows)
+    }
+
+    /// Sends a statement with what has to go before it and after it. All of it leaves together: nothing waits for an
+    /// answer, and no transaction waits for us.
+    async fn sent(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
+        let count = |n| self.statements.fetch_add(n, Ordering::Relaxed);
+        count(1);
+        if self.inside.load(Ordering::Relaxed) {
+            return self.fetch(sql, params).await;
+        }
+        if self.footing == Footing::Transaction && self.purpose != Purpose::Plain {
+            count(3);
+            let deadline = self.wanted.load(Ordering::Relaxed);
+            let begin = self.purpose.begin(deadline, self.encoding());
+            let begin = self.guard(self.client.batch_execute(&begin));
+            // an aborted transaction ends with this as well
+            let end = self.guard(self.client.batch_execute("COMMIT"));
+            let (begin, rows, end) = tokio::join!(begin, self.plain(sql, params), end);
+            begin?;
+            let rows = rows?;
+            end?;
+            return Ok(rows);
+        }
+        match self.change_of_deadline() {
+            None => self.fetch(sql, params).await,
+            Some(set) => {
+                count(1);
+                let set = self.guard(self.client.batch_execute(&set));
+                let (set, rows) = tokio::join!(set, self.fetch(sql, params));
+                set?;
+                rows
+            }
+        }
     }
 
     /// From now on the server ends each statement of [`query`](Self::query) after this.
@@ -215,7 +254,11 @@ impl Session {
     }
 
     async fn fetch(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
-        let way = self.kept().way(sql);
+        let way = match self.footing {
+            Footing::Session => self.kept().way(sql),
+            // what one session of the server has prepared, the next does not know
+            Footing::Transaction => Way::Plain,
+        };
         match way {
             Way::Plain => self.plain(sql, params).await,
             way => match self.prepared(way, sql, params).await {
@@ -250,7 +293,30 @@ impl Session {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs statements that return nothing (LISTEN, BEGIN, …).
+    /// Begins a transaction with the settings of `purpose`, whatever the session's own are. What follows runs in it,
+    /// until [`end`](Self::end).
+    pub async fn begin(&self, purpose: Purpose) -> Result<(), Fault> {
+        let encoding = match self.footing {
+            Footing::Session => None,
+            Footing::Transaction => self.encoding(),
+        };
+        self.inside.store(true, Ordering::Relaxed);
+        let begun = self
+            .execute(&purpose.begin(purpose.deadline_ms(), encoding))
+            .await;
+        if begun.is_err() {
+            self.inside.store(false, Ordering::Relaxed);
+        }
+        begun
+    }
+
+    /// Ends the transaction: `COMMIT` or `ROLLBACK`.
+    pub async fn end(&self, how: &str) -> Result<(), Fault> {
+        self.inside.store(false, Ordering::Relaxed);
+        self.execute(how).await
+    }
+
+    /// Runs statements that return nothing (LISTEN, SAVEPOINT, …).
     pub async fn execute(&self, sql: &str) -> Result<(), Fault> {
         self.statements.fetch_add(1, Ordering::Relaxed);
         self.guard(self.client.batch_execute(sql)).await
@@ -299,6 +365,11 @@ impl Session {
     /// Woken by notifications: however many arrive, one waits.
     pub fn hint(&self) -> Arc<Notify> {
         self.hint.clone()
+    }
+
+    /// Woken by notifications of channels that begin with [`ECHO`].
+    pub fn echo(&self) -> Arc<Notify> {
+        self.echo.clone()
     }
 
     /// Server time since the last [`Session::take_cost`].

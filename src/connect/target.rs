@@ -9,6 +9,7 @@ use super::wire::Keepalive;
 use anyhow::{Context, Result, ensure};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio_postgres::Config;
 use tokio_postgres::config::ChannelBinding;
@@ -55,6 +56,8 @@ pub struct Target {
     /// What the person at the terminal should know, each one sentence.
     pub warnings: Vec<String>,
     pub(super) route: Arc<Route>,
+    /// A pooler on the way has refused startup options.
+    bare: Arc<AtomicBool>,
 }
 
 /// What does not change from session to session.
@@ -170,7 +173,18 @@ impl Target {
             local: route.endpoints.iter().all(Endpoint::local),
             warnings,
             route: Arc::new(route),
+            bare: Arc::default(),
         }
+    }
+
+    /// Whether startup options are known to be refused on the way.
+    pub(super) fn refuses_options(&self) -> bool {
+        self.bare.load(Ordering::Relaxed)
+    }
+
+    /// A connection without options came about where one with options was refused: the next need not try.
+    pub(super) fn options_refused(&self) {
+        self.bare.store(true, Ordering::Relaxed);
     }
 
     /// The port of the first endpoint.

@@ -2,7 +2,7 @@
 
 use super::Seen;
 use super::page::{Level, Part};
-use crate::connect::{Fault, Target};
+use crate::connect::Target;
 use crate::ui::fmt;
 use std::ops::RangeInclusive;
 use tokio_postgres::config::Host;
@@ -14,16 +14,16 @@ const SUPPORTED: RangeInclusive<i32> = 13..=18;
 pub fn part(seen: &Seen<'_>) -> Part {
     let mut part = Part::new("CONNECTION");
     address(&mut part, seen.target);
-    let (facts, server) = (seen.facts, &seen.snapshot.server);
-    match &facts.encryption {
-        Some(how) => part.say(Level::Ok, "encryption", how.trim()),
-        None if seen.target.local => {
+    let server = &seen.snapshot.server;
+    match server.tls.as_str() {
+        "NOT ENCRYPTED" | "none (socket)" if seen.target.local => {
             part.say(Level::Ok, "encryption", "none: it stays on this machine");
         }
-        None => {
-            let text = "none: names, statements and rows travel readable; an ssh tunnel hides them";
+        "NOT ENCRYPTED" => {
+            let text = "none: names, statements and rows travel readable; sslmode=require or an ssh tunnel hides them";
             part.say(Level::Note, "encryption", text);
         }
+        how => part.say(Level::Ok, "encryption", how),
     }
     let major = server.version_num / 10_000;
     let (level, word) = match major {
@@ -55,17 +55,6 @@ pub fn part(seen: &Seen<'_>) -> Part {
     part
 }
 
-/// What is known where the session could not be used: something is between us and the server.
-pub fn pooled(target: &Target, fault: &Fault) -> Part {
-    let mut part = Part::new("CONNECTION");
-    address(&mut part, target);
-    let text = format!(
-        "{fault}. A pooler is on the way: connect to the server itself, or to a pool in session mode that passes options on"
-    );
-    part.say(Level::NeedsDoing, "pooler", text);
-    part
-}
-
 fn port(target: &Target) -> u16 {
     target.config.get_ports().first().copied().unwrap_or(5432)
 }
@@ -88,6 +77,20 @@ fn address(part: &mut Part, target: &Target) {
 
 fn between(part: &mut Part, seen: &Seen<'_>) {
     let asked = port(seen.target);
+    let server = &seen.snapshot.server;
+    if let Some(mode) = &server.pooler {
+        let whose = match mode.as_str() {
+            "session" => "keeps a session of the server for us",
+            "transaction" => "shares the server's sessions between clients",
+            _ => "may share the server's sessions between clients",
+        };
+        let text = format!(
+            "one is on the way that refuses or drops session settings, and {whose}: each statement is a transaction of its own with \
+             its limits (more work for the server); without it, the server itself listens on port {}",
+            server.port
+        );
+        return part.say(Level::Note, "pooler", text);
+    }
     match seen.facts.port {
         _ if seen.facts.shared => {
             let text = "statements came from more than one backend: a pooler in transaction mode; connect to the server itself";

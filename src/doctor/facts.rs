@@ -11,8 +11,6 @@ SELECT current_user::text AS me, r.rolsuper AS superuser,
        r.rolconnlimit::int8 AS role_limit, d.datconnlimit::int8 AS database_limit,
        current_setting('superuser_reserved_connections')::int8 AS for_superusers,
        coalesce(nullif(current_setting('reserved_connections', true), ''), '0')::int8 AS for_reserve,
-       (SELECT concat_ws(' ', s.version, s.cipher) FROM pg_stat_ssl s
-         WHERE s.pid = pg_backend_pid() AND s.ssl)::text AS encryption,
        inet_server_port()::int8 AS port
   FROM pg_roles r, pg_database d
  WHERE r.rolname = current_user AND d.datname = current_database()";
@@ -39,8 +37,6 @@ pub struct Facts {
     pub for_superusers: u32,
     /// reserved_connections.
     pub for_reserve: u32,
-    /// Protocol and cipher, where the session is encrypted.
-    pub encryption: Option<String>,
     /// The server's own port; `None` on a socket.
     pub port: Option<u16>,
     /// Statements came from more than one backend.
@@ -64,7 +60,6 @@ impl Facts {
             database_limit: limit("database_limit")?,
             for_superusers: row.count("for_superusers")? as u32,
             for_reserve: row.count("for_reserve")? as u32,
-            encryption: row.text("encryption")?,
             port: row.int("port")?.and_then(|n| n.try_into().ok()),
             shared: false,
         };

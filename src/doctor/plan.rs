@@ -1,5 +1,6 @@
 //! How the server would carry a statement out: planned, never run.
 
+use crate::connect::session::Purpose;
 use crate::connect::{Cells, Fault, Session};
 use crate::queue::statement::{Values, write};
 use serde_json::Value;
@@ -26,14 +27,15 @@ pub async fn explain(
     values: &Values,
     freely: bool,
 ) -> Result<Plan, Fault> {
-    if !freely {
-        db.execute("BEGIN READ ONLY; SET LOCAL enable_seqscan = off")
-            .await?;
-    }
-    let rows = write(db, &format!("EXPLAIN (FORMAT JSON) {sql}"), values).await;
-    if !freely {
-        db.execute("ROLLBACK").await?;
-    }
+    db.begin(Purpose::Poll).await?;
+    let rows = async {
+        if !freely {
+            db.execute("SET LOCAL enable_seqscan = off").await?;
+        }
+        write(db, &format!("EXPLAIN (FORMAT JSON) {sql}"), values).await
+    };
+    let rows = rows.await;
+    db.end("ROLLBACK").await?;
     let rows = rows?;
     let text = rows.first().map(|row| row.word("QUERY PLAN")).transpose()?;
     let json: Value = serde_json::from_str(&text.unwrap_or_default())

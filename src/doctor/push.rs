@@ -1,61 +1,15 @@
-//! Whether changes can be pushed: channels, triggers, and a notification sent to ourselves. It is sent by a second
-//! session, as a worker's would be: on one connection it could arrive by accident, through a pooler.
+//! Whether changes can be pushed: channels, triggers, and what became of a notification sent to ourselves.
 
+use super::Seen;
 use super::page::{Level, Part};
-use super::{NAME, Seen};
-use crate::connect::session::Purpose;
-use crate::connect::{Cells, Fault, Session, Target};
-use std::time::Duration;
-use tokio::time::timeout;
+use crate::connect::{Cells, Fault, Session};
+use crate::feed::push::Sent;
 use tokio_postgres::types::Type;
-
-/// A notification that did not arrive within this will not.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 const TRIGGERS: &str = "SELECT t.tgrelid::int8 AS oid, t.tgname::text AS name, t.tgrelid::regclass::text AS relation, \
         (t.tgenabled IN ('O', 'A'))::bool AS enabled \
     FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid \
     WHERE NOT t.tgisinternal AND t.tgrelid::int8 = ANY ($1::int8[]) AND p.prosrc ~* 'notify' ORDER BY 3, 2";
-
-/// What became of a notification.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sent {
-    /// It arrived.
-    Received,
-    /// It did not.
-    Lost,
-    /// It could not be tried, and why.
-    Untried(String),
-}
-
-/// Sends ourselves a notification. Nothing else is listened to meanwhile or afterwards.
-pub async fn test(db: &Session, target: &Target) -> Result<Sent, Fault> {
-    let channel = format!("jobtop_doctor_{:016x}", rand::random::<u64>());
-    match db.execute(&format!("LISTEN {channel}")).await {
-        Err(fault) if fault.closed => return Err(fault),
-        Err(fault) => return Ok(Sent::Untried(fault.to_string())),
-        Ok(()) => {}
-    }
-    let hint = db.hint();
-    let sent = notify(target, &channel).await;
-    let outcome = match sent {
-        Err(fault) => Sent::Untried(format!("no second session: {fault}")),
-        Ok(()) => match timeout(PATIENCE, hint.notified()).await {
-            Ok(()) => Sent::Received,
-            Err(_) => Sent::Lost,
-        },
-    };
-    db.execute("UNLISTEN *").await?;
-    Ok(outcome)
-}
-
-async fn notify(target: &Target, channel: &str) -> Result<(), Fault> {
-    let sender = Session::open(target, Purpose::Poll, NAME).await?;
-    let sql = "SELECT pg_notify($1::text, '')::text AS sent";
-    let sent = sender.write(sql, &[(&channel, Type::TEXT)]).await;
-    sender.close().await;
-    sent.map(drop)
-}
 
 /// Channels, triggers, the notification's fate, and how full the server's queue of them is.
 pub async fn part(db: &Session, seen: &Seen<'_>, sent: &Sent) -> Result<Part, Fault> {
@@ -113,14 +67,23 @@ fn arrival(part: &mut Part, sent: &Sent, pushed: bool) {
             let text = "a notification from a second session arrived";
             part.say(Level::Ok, "self-test", text);
         }
-        Sent::Lost => {
+        Sent::Lost | Sent::Shared => {
             let level = if pushed {
                 Level::NeedsDoing
             } else {
                 Level::Note
             };
-            let text = "LISTEN was accepted, and a notification from a second session did not arrive within 2 s: a pooler in \
-                 transaction mode? Changes show at the next poll only";
+            let what = match sent {
+                Sent::Shared => {
+                    "not made: a pooler shares sessions between clients, and a LISTEN would stay with the next one"
+                }
+                _ => {
+                    "LISTEN was accepted, and a notification from a second session did not arrive within 2 s: a pooler in transaction mode?"
+                }
+            };
+            let text = format!(
+                "{what}. Changes show at the next poll only; connect to the server itself to have them at once"
+            );
             part.say(level, "self-test", text);
         }
         Sent::Untried(why) => part.say(Level::Note, "self-test", format!("not made: {why}")),

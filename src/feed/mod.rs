@@ -3,7 +3,9 @@
 
 pub mod full;
 pub mod hands;
+mod listen;
 pub mod pace;
+pub mod push;
 pub mod round;
 pub mod sampler;
 pub mod slot;

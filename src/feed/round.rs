@@ -2,6 +2,8 @@
 //!
 //! The connection half comes first: it reads nothing that a lock on a task table could block.
 
+use super::listen::Listen;
+use super::push::Sent;
 use super::slot::Slot;
 use crate::action::strike::With;
 use crate::action::{Asker, Choice, Outcome, Plan, Run, Verb};
@@ -29,12 +31,10 @@ pub struct Round {
     maintenance: maintenance::Memory,
     owners: leases::Memory,
     activity: Option<Activity>,
-    /// What `LISTEN` was said for on this session; `None` before it was tried.
-    listening: Option<Vec<String>>,
+    /// What is listened to on this session.
+    listen: Listen,
     /// Systems that were found at any time.
     systems: BTreeSet<String>,
-    /// Channels of the systems found.
-    channels: Vec<String>,
     slots: Slots,
     /// Somebody looks at the failures.
     watched: bool,
@@ -126,9 +126,8 @@ impl Round {
             maintenance: maintenance::Memory::default(),
             owners: leases::Memory::default(),
             activity: None,
-            listening: None,
+            listen: Listen::default(),
             systems: BTreeSet::new(),
-            channels: Vec::new(),
             slots: Slots::new(),
             watched: false,
             snapshot: Snapshot {
@@ -141,7 +140,24 @@ impl Round {
     /// A new session: everything is due, nothing is listened to.
     pub fn connected(&mut self) {
         self.slots = Slots::new();
-        self.listening = None;
+        self.listen.connected();
+    }
+
+    /// There is something to listen to, and a server that can.
+    pub fn may_be_pushed(&self) -> bool {
+        self.listen.has_channels() && !self.snapshot.server.in_recovery
+    }
+
+    /// When the rows that this refresh left as they were will be due, so that a notification is followed by them also
+    /// where the next refresh is far away.
+    pub fn owed(&self) -> Option<Instant> {
+        let slots = [&self.slots.leases, &self.slots.tasks];
+        slots.into_iter().filter_map(Slot::next).max()
+    }
+
+    /// A notification was sent to ourselves.
+    pub fn pushed(&mut self, sent: Sent) {
+        self.listen.tried(sent);
     }
 
     /// Somebody looks at the failures, or does so no more.
@@ -185,7 +201,8 @@ impl Round {
             self.slots.detect.hurry();
         }
         probe!(db, self.slots.detect, self.detect(db));
-        self.listen(db).await?;
+        let limit = self.config.thresholds.notify_unlisten;
+        self.listen.follow(db, &mut self.snapshot, limit).await?;
         let Some(now) = self.activity.as_ref().map(|a| a.now) else {
             return Ok(());
         };
@@ -235,10 +252,11 @@ impl Round {
         self.queues.detect(db).await?;
         let here = names(&self.queues);
         self.snapshot.gone = self.systems.difference(&here).cloned().collect();
-        self.channels.clear();
+        let mut channels = Vec::new();
         for instance in self.queues.instances() {
-            self.channels.extend(instance.channels(db).await?);
+            channels.extend(instance.channels(db).await?);
         }
+        self.listen.want(channels);
         Ok(())
     }
 
@@ -262,52 +280,6 @@ impl Round {
             self.snapshot.cost = None;
         }
         self.snapshot.clone()
-    }
-
-    /// Listens to the queues' channels; stops when the notification queue fills, since a listener that lags
-    /// makes other people's commits fail.
-    async fn listen(&mut self, db: &Session) -> Result<(), Fault> {
-        let server = &mut self.snapshot.server;
-        let usage = self.snapshot.maintenance.notify_queue.unwrap_or(0.0);
-        if usage > self.config.thresholds.notify_unlisten {
-            if self.listening.as_ref().is_some_and(|l| !l.is_empty()) {
-                db.execute("UNLISTEN *").await?;
-            }
-            self.listening = None;
-            server.push = format!("off: the notification queue is {:.0}% full", usage * 100.0);
-            return Ok(());
-        }
-        let channels = if server.in_recovery {
-            Vec::new()
-        } else {
-            self.channels.clone()
-        };
-        if self.listening.as_ref() == Some(&channels) {
-            return Ok(());
-        }
-        let mut sql = String::from("UNLISTEN *");
-        for channel in &channels {
-            sql.push_str(&format!("; LISTEN \"{}\"", channel.replace('"', "\"\"")));
-        }
-        if !server.in_recovery {
-            match db.execute(&sql).await {
-                Err(fault) if fault.closed => return Err(fault),
-                Err(fault) => {
-                    server.push = format!("off: {fault}");
-                    self.listening = Some(channels);
-                    return Ok(());
-                }
-                Ok(()) => {}
-            }
-        }
-        server.push = if channels.is_empty() {
-            "polling"
-        } else {
-            "listen"
-        }
-        .into();
-        self.listening = Some(channels);
-        Ok(())
     }
 
     /// Fetches what the detail layer asks for.

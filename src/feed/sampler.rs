@@ -3,6 +3,7 @@
 use super::full;
 use super::hands::{Hands, no_connection, struck};
 use super::pace::Pace;
+use super::push::Push;
 use super::{News, Order};
 use crate::config::Config;
 use crate::connect::session::Purpose;
@@ -28,6 +29,7 @@ pub struct Sampler {
     round: Round,
     tracker: Tracker,
     hands: Hands,
+    push: Push,
 }
 
 enum End {
@@ -49,6 +51,7 @@ impl Sampler {
             tracker: Tracker::new(&config),
             round: Round::new(target.clone(), config.clone())?,
             hands: Hands::new(target.clone(), news.clone()),
+            push: Push::default(),
             target,
             news,
             orders,
@@ -132,7 +135,9 @@ impl Sampler {
 
     async fn poll(&mut self, session: &Session, connected_before: &mut bool) -> End {
         self.round.connected();
+        self.push.connected();
         let hint = session.hint();
+        let mut notified = false;
         loop {
             let begun = Instant::now();
             session.take_cost();
@@ -162,7 +167,13 @@ impl Sampler {
             if !self.emit().await {
                 return End::Stop;
             }
+            if self.round.may_be_pushed() && self.hands.connections() == 0 {
+                self.push.prepare(&self.target);
+            }
             let mut next = begun + self.pace.interval();
+            if std::mem::take(&mut notified) {
+                next = self.round.owed().map_or(next, |owed| next.min(owed));
+            }
             loop {
                 let hinted = async {
                     hint.notified().await;
@@ -170,9 +181,13 @@ impl Sampler {
                 };
                 tokio::select! {
                     () = sleep_until(next.into()) => break,
-                    () = hinted => break,
+                    () = hinted => { notified = true; break }
                     fault = session.wait_closed() => return End::Lost(fault),
                     () = self.hands.wanted() => self.hands.help(session).await,
+                    sender = self.push.sender() => match self.push.carry_out(session, sender).await {
+                        Ok(sent) => { self.round.pushed(sent); break }
+                        Err(fault) => return End::Lost(fault),
+                    },
                     order = self.orders.recv() => match order {
                         None => return End::Stop,
                         Some(Order::Sleep) => return End::Sleep,
@@ -193,6 +208,7 @@ impl Sampler {
                             let _ = self.news.send(News::Detail(row, detail)).await;
                         }
                         Some(Order::Look(n, verb, choice)) => {
+                            self.push.yields();
                             match self.round.asker(verb, choice) {
                                 Ok(asker) => self.hands.look(n, asker),
                                 Err(why) => {
@@ -200,20 +216,27 @@ impl Sampler {
                                 }
                             }
                         }
-                        Some(Order::Act(plan)) => match self.round.prepare(*plan) {
-                            Ok(run) => self.hands.act(run),
-                            Err(outcome) => {
-                                let _ = self.news.send(News::Outcome(Box::new(outcome))).await;
+                        Some(Order::Act(plan)) => {
+                            self.push.yields();
+                            match self.round.prepare(*plan) {
+                                Ok(run) => self.hands.act(run),
+                                Err(outcome) => {
+                                    let outcome = News::Outcome(Box::new(outcome));
+                                    let _ = self.news.send(outcome).await;
+                                }
                             }
-                        },
+                        }
                         Some(Order::Stop) => self.hands.stop(),
-                        Some(Order::Strike(strike)) => match self.round.with(session.pid) {
-                            Ok(with) => self.hands.strike(strike, with),
-                            Err(why) => {
-                                let fault = Fault::own(why);
-                                struck(&self.news, strike.not_begun(&fault)).await;
+                        Some(Order::Strike(strike)) => {
+                            self.push.yields();
+                            match self.round.with(session.pid) {
+                                Ok(with) => self.hands.strike(strike, with),
+                                Err(why) => {
+                                    let fault = Fault::own(why);
+                                    struck(&self.news, strike.not_begun(&fault)).await;
+                                }
                             }
-                        },
+                        }
                     },
                 }
             }

@@ -46,6 +46,11 @@ impl Slot {
         self.due.is_none_or(|due| due <= now)
     }
 
+    /// When it will be due; `None` where it is due now, or fails.
+    pub fn next(&self) -> Option<Instant> {
+        self.due.filter(|_| self.failures == 0)
+    }
+
     /// Makes it due at once, unless its breaker is open.
     pub fn hurry(&mut self) {
         if self.failures == 0 {

@@ -11,6 +11,7 @@ SELECT current_setting('server_version')::text AS version,
        current_database()::text AS database,
        current_user::text AS role,
        pg_is_in_recovery() AS in_recovery,
+       current_setting('port')::int8 AS port,
        extract(epoch FROM pg_postmaster_start_time())::float8 AS started_at,
        pg_has_role(current_user, 'pg_read_all_stats', 'usage') AS sees_all,
        current_setting('TimeZone')::text AS time_zone,
@@ -41,6 +42,13 @@ pub struct Server {
     pub read_only: bool,
     /// `listen`, `polling`, or `off: reason`.
     pub push: String,
+    /// A pooler is on the way that refuses or drops the settings of a session: `session` where it keeps a session for us
+    /// all the same, `transaction` where it shares them between clients, `unknown` where that was not tried.
+    #[serde(default)]
+    pub pooler: Option<String>,
+    /// The server's own port; a pooler has another.
+    #[serde(default)]
+    pub port: u16,
     /// When the postmaster started.
     pub started_at: Option<ServerTime>,
     /// May see the sessions of all roles (pg_read_all_stats).
@@ -74,6 +82,8 @@ impl Server {
             in_recovery: row.flag("in_recovery")?.unwrap_or(false),
             read_only: true,
             push: std::mem::take(&mut snapshot.server.push),
+            pooler: snapshot.server.pooler.take(),
+            port: row.count("port")? as u16,
             started_at: row.time("started_at")?,
             sees_all: row.flag("sees_all")?.unwrap_or(false),
             clock_skew_s: row.time("now")?.map(|now| now.epoch() - local),

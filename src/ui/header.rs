@@ -52,7 +52,12 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
         vec![dim(format!("PG{version}")), role, dim(up)]
     };
     // The pulse matters most after the name, but reads best behind the server: room decides only what is left out.
-    let mut groups = vec![name, vec![pulse(app)], vec![writes], server];
+    let mut live = vec![pulse(app)];
+    let now = matches!(app.link, Link::Live) && app.held.is_none();
+    if now && s.push.starts_with("off:") {
+        live.push(dim(", no push"));
+    }
+    let mut groups = vec![name, live, vec![writes], server];
     let mut order = vec![0usize, 3, 2, 1];
     if !app.local && s.tls.starts_with("NOT") {
         let words = if wide { &s.tls } else { "NO TLS" };
@@ -151,6 +156,17 @@ fn seconds(s: f64) -> String {
 mod tests {
     use super::*;
     use crate::panes::fixture;
+
+    #[test]
+    fn a_degraded_push_is_said() {
+        let mut app = fixture::incident();
+        let mut snapshot = (**app.snapshot.as_ref().expect("data")).clone();
+        snapshot.server.push = "off: a standby cannot listen".into();
+        app.snapshot = Some(snapshot.into());
+        for width in [80, 160] {
+            assert!(line(&app, width).to_string().contains(", no push "));
+        }
+    }
 
     fn header(tls: &str, local: bool, width: u16) -> String {
         let mut app = fixture::incident();

@@ -46,6 +46,7 @@ impl Rule for LimitedView {
                 .weight(1e9),
             );
         }
+        triggers.extend(pooled(ctx));
         triggers.extend(unread(ctx));
         triggers.extend(ctx.snapshot.gone.iter().map(|system| {
             let sentence = format!(
@@ -67,6 +68,24 @@ impl Rule for LimitedView {
         }
         triggers
     }
+}
+
+/// A pooler costs push, and each statement a transaction around it.
+fn pooled(ctx: &Ctx) -> Option<Trigger> {
+    let server = &ctx.snapshot.server;
+    let mode = match server.pooler.as_deref()? {
+        "unknown" => String::new(),
+        mode => format!(" in {mode} mode"),
+    };
+    let push = match server.push.starts_with("off:") {
+        true => "no push, ",
+        false => "",
+    };
+    let sentence = format!(
+        "behind a pooler{mode}: {push}each statement in a transaction of its own; the server itself listens on port {}",
+        server.port
+    );
+    Some(Trigger::new("pooler", Severity::Info, sentence))
 }
 
 /// A missing table, column or right does not come back by itself: no need to wait and see.
@@ -149,6 +168,30 @@ mod tests {
         );
         silent(RULE, &probe(Some(500.0), None));
         says(RULE, &probe(None, Some("timeout")));
+    }
+
+    #[test]
+    fn a_pooler_is_told_with_the_way_around_it() {
+        let pooled = |mode: &str, push: &str| {
+            says(
+                RULE,
+                &with(|s| {
+                    s.server.pooler = Some(mode.into());
+                    s.server.push = push.into();
+                    s.server.port = 5433;
+                }),
+            )
+        };
+        assert_eq!(
+            pooled(
+                "transaction",
+                "off: a pooler shares sessions between clients"
+            ),
+            "behind a pooler in transaction mode: no push, each statement in a transaction of its own; \
+             the server itself listens on port 5433"
+        );
+        assert!(pooled("session", "listen").starts_with("behind a pooler in session mode: each"));
+        assert!(pooled("unknown", "polling").starts_with("behind a pooler: each"));
     }
 
     #[test]
