@@ -23,6 +23,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// What each statement of a detail may take: somebody waits for it, and it may be large.
+const FETCH: Duration = Duration::from_secs(3);
+
 /// The probes, their slots, and what they know.
 pub struct Round {
     target: Target,
@@ -284,6 +287,7 @@ impl Round {
 
     /// Fetches what the detail layer asks for.
     pub async fn fetch(&mut self, db: &Session, row: &RowId) -> Result<Arc<Detail>, String> {
+        db.within(FETCH);
         let detail = match row {
             RowId::Task(key) => {
                 let now = self.activity.as_ref().map(|a| a.now).ok_or("no data yet")?;

@@ -33,17 +33,18 @@ pub async fn detail(
     let mut list = selected(instance, &source.row, None, Want::Whole, branch)?;
     for name in LONG {
         let own = source.row.get(name).or_else(|| p.row.get(name));
-        let (cut, size) = match own {
+        let cut = match own {
             Some(sql) => {
                 let expr = instance.fill(sql.get_ref(), branch)?;
-                (
-                    Cast::Long.of(&expr),
-                    format!("octet_length(({expr})::text)::int8"),
+                let cut = Cast::Long.of("x.whole");
+                // made into text once: of 100 MB that takes a good part of a second
+                format!(
+                    "(SELECT octet_length(x.whole) || ' ' || {cut} FROM (SELECT ({expr})::text AS whole OFFSET 0) x)"
                 )
             }
-            None => (Cast::Long.null().to_string(), "NULL::int8".into()),
+            None => Cast::Long.null().to_string(),
         };
-        list += &format!(", {cut} AS {name}, {size} AS {name}_bytes");
+        list += &format!(", {cut} AS {name}");
     }
     let confidence = instance.column(&source.row, "confidence", Cast::Float, true, branch)?;
     let more = instance.column(&source.row, "more", Cast::Long, true, branch)?;
@@ -78,10 +79,11 @@ pub async fn detail(
 }
 
 fn long(row: &Row, name: &str, keys: &[String]) -> Result<Option<Text>, Fault> {
-    let bytes = row.count(&format!("{name}_bytes"))?;
-    Ok(row.text(name)?.map(|text| Text {
-        text: redact(&text, keys),
-        bytes,
+    let whole = row.text(name)?;
+    let parts = whole.as_deref().and_then(|whole| whole.split_once(' '));
+    Ok(parts.map(|(bytes, text)| Text {
+        text: redact(text, keys),
+        bytes: bytes.parse().unwrap_or(0),
     }))
 }
 
