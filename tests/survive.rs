@@ -271,7 +271,7 @@ fn a_full_server_is_waited_for_at_start_and_afterwards() {
         s.contains("9/9") || s.contains("9 of 9")
     });
     let (client, runtime) = place.client();
-    assert_eq!(place.sessions(), "1", "it takes no more than one");
+    place.wait_sessions("1");
     runtime.block_on(async {
         let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'jobtop'";
         client.execute(sql, &[]).await.expect("ended");

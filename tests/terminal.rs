@@ -21,7 +21,7 @@ fn it_starts_and_quits() {
         let mut pty = place.watch(&[], columns, rows);
         pty.wait_text("parser");
         assert!(pty.alternate());
-        assert_eq!(place.sessions(), "1");
+        place.wait_sessions("1");
         pty.keys("q");
         assert_eq!(pty.exit_code(), 0);
         assert_usable(&pty);

@@ -106,9 +106,14 @@ impl Place {
 
     /// Waits until jobtop has no session here.
     pub fn wait_no_session(&self) {
+        self.wait_sessions("0");
+    }
+
+    /// Waits until jobtop has so many sessions here: a second one is there only for moments.
+    pub fn wait_sessions(&self, wanted: &str) {
         let end = Instant::now() + Duration::from_secs(5);
-        while self.sessions() != "0" {
-            assert!(Instant::now() < end, "a session is left");
+        while self.sessions() != wanted {
+            assert!(Instant::now() < end, "{} sessions", self.sessions());
             std::thread::sleep(Duration::from_millis(50));
         }
     }
