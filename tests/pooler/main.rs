@@ -170,7 +170,7 @@ fn a_session_of_our_own_is_pushed_through_a_pooler() {
     let mut pty = Pty::jobtop(&[&url, "--interval", "60"], 160, 45);
     pty.wait("data", live);
     pty.keys("7");
-    pty.wait_text("behind a pooler in session mode: each statement");
+    pty.wait_text("behind a pooler in session mode: a transaction");
     // far within the minute that the next poll is away
     place.sql("SELECT agent_queue.enqueue('pushed', 'parse', tenant => 'acme')");
     pty.keys("6");

@@ -82,7 +82,7 @@ fn pooled(ctx: &Ctx) -> Option<Trigger> {
         false => "",
     };
     let sentence = format!(
-        "behind a pooler{mode}: {push}each statement in a transaction of its own; the server itself listens on port {}",
+        "behind a pooler{mode}: {push}a transaction for each statement; the server itself listens on port {}",
         server.port
     );
     Some(Trigger::new("pooler", Severity::Info, sentence))
@@ -187,11 +187,13 @@ mod tests {
                 "transaction",
                 "off: a pooler shares sessions between clients"
             ),
-            "behind a pooler in transaction mode: no push, each statement in a transaction of its own; \
+            "behind a pooler in transaction mode: no push, a transaction for each statement; \
              the server itself listens on port 5433"
         );
-        assert!(pooled("session", "listen").starts_with("behind a pooler in session mode: each"));
-        assert!(pooled("unknown", "polling").starts_with("behind a pooler: each"));
+        assert!(
+            pooled("session", "listen").starts_with("behind a pooler in session mode: a trans")
+        );
+        assert!(pooled("unknown", "polling").starts_with("behind a pooler: a trans"));
     }
 
     #[test]
