@@ -21,8 +21,8 @@ pub const HASHED: &str = "5b545f4c.r0";
 /// -v2prf hmacWithSHA1`, `-scrypt`, `-v1 PBE-SHA1-3DES`) and by `ec -aes256` and the like.
 pub const KEY: &str = include_str!("keys/plain.pem");
 
-/// The pass phrase of all of them.
-pub const PHRASE: &str = r"s3cret\ph";
+/// The pass phrase of all of them, as a connection string has it.
+pub const PHRASE: &str = r"s3cret\\ph";
 
 /// The serial number of the certificate `good`.
 const GOOD: u64 = 7;

@@ -242,7 +242,7 @@ async fn every_setting_of_libpq_is_honoured_or_ignored_or_refused() {
             Made,
         ),
         (
-            "anybody sslmode=disable ssl_max_protocol_version=TLSv1.1",
+            "anybody sslmode=disable ssl_min_protocol_version=TLSv1 ssl_max_protocol_version=TLSv1.1",
             Made,
         ),
         (

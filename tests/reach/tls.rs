@@ -116,7 +116,7 @@ async fn the_system_s_authorities_verify_the_whole_name() {
     let ca = server.certificates.path("ca.crt");
     for (host, words) in [
         ("localhost", "TLS 1.3, verified"),
-        ("hostaddr=127.0.0.1 host=elsewhere", "is for localhost"),
+        ("elsewhere hostaddr=127.0.0.1", "is for localhost"),
     ] {
         let string = format!(
             "host={host} port={} user=anybody dbname=app sslrootcert=system",

@@ -274,7 +274,7 @@ fn versions(s: &Settings) -> Result<Versions> {
             None => bail!("{key} is none of TLSv1, TLSv1.1, TLSv1.2, TLSv1.3"),
         }
     };
-    let least = bound("ssl_min_protocol_version", 10)?;
+    let least = bound("ssl_min_protocol_version", 12)?;
     let most = bound("ssl_max_protocol_version", 13)?;
     ensure!(
         least <= most,
@@ -338,7 +338,7 @@ mod tests {
             ),
             ("sslmode=require sslcertmode=require", "sslcert"),
             (
-                "sslmode=require ssl_max_protocol_version=tlsv1.1",
+                "sslmode=require ssl_min_protocol_version=TLSv1 ssl_max_protocol_version=tlsv1.1",
                 "1.2 and 1.3",
             ),
         ] {
