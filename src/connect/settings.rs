@@ -168,6 +168,10 @@ impl Settings {
                     .or_insert((value, Origin::Environment));
             }
         }
+        if env("PGREQUIRESSL").is_some_and(|on| on.starts_with('1')) {
+            let value = ("require".to_string(), Origin::Environment);
+            settings.0.entry("sslmode").or_insert(value);
+        }
         settings.refuse()?;
         Ok(settings)
     }
@@ -176,6 +180,12 @@ impl Settings {
     fn add(&mut self, pairs: Vec<(String, String)>, origin: Origin) -> Result<()> {
         let password = pairs.iter().any(|(key, _)| key == "password");
         for (key, value) in pairs {
+            // what it was called before version 8.0, which libpq still takes
+            let (key, value) = match (key.as_str(), value.starts_with('1')) {
+                ("requiressl", true) => ("sslmode".to_string(), "require".to_string()),
+                ("requiressl", false) => ("sslmode".to_string(), "prefer".to_string()),
+                _ => (key, value),
+            };
             let Some((name, _, _)) = known().find(|(name, _, _)| *name == key) else {
                 // after a password that was not quoted, a word may be a piece of it
                 match password {

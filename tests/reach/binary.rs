@@ -310,7 +310,8 @@ fn starting(port: u16) -> u16 {
         // once before the screen, twice behind it
         for _ in 0..3 {
             let (mut client, _) = listener.accept().expect("a client");
-            client.read(&mut [0; 1024]).expect("its first words");
+            let n = client.read(&mut [0; 1024]).expect("its first words");
+            assert_ne!(n, 0, "a client that says nothing");
             client.write_all(&error).expect("told");
         }
         for client in listener.incoming() {

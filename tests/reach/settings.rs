@@ -50,6 +50,13 @@ async fn they_come_out_as_libpqs_do() {
         more(&[("PGSSLMODE", "sometimes")]),
         more(&[("PGTARGETSESSIONATTRS", "primary")]),
         more(&[("PGUSER", "")]),
+        more(&[("PGUSER", "only_plain")]),
+        more(&[("PGUSER", "only_plain"), ("PGREQUIRESSL", "1")]),
+        more(&[
+            ("PGUSER", "only_plain"),
+            ("PGREQUIRESSL", "1"),
+            ("PGSSLMODE", "prefer"),
+        ]),
         more(&[("PGDATABASE", "")]),
     ];
     let file: &[(&str, &str)] = &[("PGSERVICEFILE", &service)];
@@ -226,6 +233,8 @@ async fn every_setting_of_libpq_is_honoured_or_ignored_or_refused() {
         ("anybody gssencmode=require", Refused(gss)),
         ("anybody gssencmode=perhaps", Refused(gss)),
         ("anybody sslcompression=1", Made),
+        ("only_plain requiressl=0", Made),
+        ("only_plain requiressl=1", Refused("pg_hba.conf")),
         ("anybody sslmode=require sslsni=0", Made),
         ("anybody sslmode=require sslsni=1", Made),
         ("anybody sslmode=require sslsni=no", Made),

@@ -130,6 +130,9 @@ async fn the_system_s_authorities_verify_the_whole_name() {
     }
 }
 
+/// Settings, the mode, the environment, and what is said where it is refused.
+type Case<'a> = (String, &'a str, &'a [(&'a str, &'a str)], &'a str);
+
 #[tokio::test(flavor = "multi_thread")]
 async fn revoked_certificates_are_refused_where_libpq_refuses_them() {
     let server = server();
@@ -158,7 +161,7 @@ async fn revoked_certificates_are_refused_where_libpq_refuses_them() {
     let in_env = in_env.each_ref().map(|e| [(e[0].0, e[0].1.as_str())]);
     let (gone, both) = ("revoked", "sslmode=verify-full");
     let unknown = "has no list from the authority";
-    let mut cases: Vec<(String, &str, &[(&str, &str)], &str)> = vec![
+    let mut cases: Vec<Case<'_>> = vec![
         (String::new(), both, &[], ""),
         (file("none.crl"), both, &[], ""),
         (file("revoked.crl"), both, &[], gone),
