@@ -83,7 +83,7 @@ pub struct Reach {
     /// Role to log in as
     #[arg(help_heading = "Connection", short = 'U', long, value_name = "NAME")]
     pub username: Option<String>,
-    /// Ask for the password
+    /// Ask for the password at once; without it jobtop asks where the server does and none was found
     #[arg(
         help_heading = "Connection",
         short = 'W',
@@ -91,7 +91,7 @@ pub struct Reach {
         conflicts_with = "no_password"
     )]
     pub password: bool,
-    /// Never ask for a password, which jobtop does only with -W
+    /// Never ask for a password
     #[arg(help_heading = "Connection", short = 'w', long)]
     pub no_password: bool,
     /// Run this for each connection: it prints the password, such as a token that soon expires

@@ -4,7 +4,7 @@ use crate::action::Outcome;
 use crate::app::state::App;
 use crate::app::{Effect, Msg};
 use crate::config::Config;
-use crate::connect::{Fault, Target};
+use crate::connect::{Fault, Session, Target};
 use crate::feed::sampler::Sampler;
 use crate::feed::{News, Order};
 use crate::term::signals::{Asked, Signals};
@@ -39,12 +39,15 @@ pub enum Ended {
     HangUp,
 }
 
-/// Runs the monitor on this terminal until it is told to end.
-pub async fn monitor(target: Target, config: Arc<Config>) -> Result<Ended> {
+/// Runs the monitor on this terminal until it is told to end. It starts with the session that is given, if so; then with those
+/// that it makes, for which nobody is asked anything.
+pub async fn monitor(target: Target, config: Arc<Config>, first: Option<Session>) -> Result<Ended> {
+    target.hush(true);
     let (news_in, mut news) = mpsc::channel(8);
     let (orders, orders_out) = mpsc::channel(16);
     let local = target.local;
     let sampler = Sampler::new(target, config.clone(), news_in, orders_out)?;
+    let sampler = sampler.starting_with(first);
     let feed = tokio::spawn(sampler.run());
     let mut screen = Screen::new(&config, local, orders)?;
     let result = screen.run(&mut news).await;

@@ -44,7 +44,9 @@ pub(super) fn demo(args: &Args) -> Result<Exit> {
         let exit = if args.headless {
             headless(&target).await
         } else {
-            run::monitor(target, Arc::new(config)).await.map(Exit::of)
+            run::monitor(target, Arc::new(config), None)
+                .await
+                .map(Exit::of)
         };
         demo.stop().await;
         exit

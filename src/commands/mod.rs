@@ -20,7 +20,8 @@ mod reach;
 use crate::action::Verb;
 use crate::cli::{Cli, Command, Look, Migrate, Place, Tasks, Watch};
 use crate::config::Config;
-use crate::connect::Target;
+use crate::connect::session::Purpose;
+use crate::connect::{Session, Target};
 use crate::once::{self, Refused};
 use crate::probe::State;
 use crate::probe::tasks::Filter;
@@ -160,8 +161,31 @@ fn watch(args: &Watch) -> Result<Exit> {
         return once(args, &target, &config);
     }
     or_exit!(can_draw());
-    let ended = runtime(1)?.block_on(run::monitor(target, config))?;
+    let ended = runtime(1)?.block_on(screen(&target, &config))?;
     Ok(Exit::of(ended))
+}
+
+/// The screen. Where a person may have to be asked for a password, the first session is made before it.
+async fn screen(target: &Target, config: &Arc<Config>) -> Result<Ended> {
+    loop {
+        let mut first = None;
+        if target.may_ask() {
+            first = match Session::open(target, Purpose::Poll, "jobtop").await {
+                Ok(session) => Some(session),
+                // the screen tells about it while it waits
+                Err(fault) if fault.may_pass() => None,
+                Err(fault) => {
+                    let refused = Refused::new(&target.host, fault);
+                    return Ok(Ended::Refused(refused.to_string()));
+                }
+            };
+        }
+        let ended = run::monitor(target.clone(), config.clone(), first).await?;
+        // a server that was starting did not ask before
+        if !(target.hush(false) && matches!(ended, Ended::Refused(_))) {
+            return Ok(ended);
+        }
+    }
 }
 
 /// Is there a terminal that can draw?

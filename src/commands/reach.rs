@@ -8,7 +8,7 @@ use crate::term::secret;
 use std::io::Write;
 use std::path::Path;
 
-/// Where to connect. Asks for a password where that was wanted; what one should know goes to stderr, before any screen.
+/// Where to connect. Asks for a password where that was wanted (where a server wants one, connecting asks); what one should know goes to stderr, before any screen.
 pub fn target(reach: &Reach, url: Option<&str>, file: Option<&Path>) -> Result<Target, Exit> {
     let usage = |e: anyhow::Error| Exit::Usage(format!("{e:#}"));
     let config = Config::load(file).map_err(usage)?;
@@ -20,6 +20,7 @@ pub fn target(reach: &Reach, url: Option<&str>, file: Option<&Path>) -> Result<T
         user: reach.username.clone(),
         password: None,
         command: command.map(|c| (c, config.password_command_timeout)),
+        ask: (!reach.no_password && secret::terminal()).then_some(secret::ask),
     };
     if reach.password {
         given.password = Some(secret::ask("Password: ").map_err(usage)?);

@@ -1,5 +1,6 @@
 //! What went wrong with the server, in one sentence. tokio-postgres prints only "db error".
 
+use super::person::Lack;
 use std::error::Error as _;
 use std::fmt;
 
@@ -14,6 +15,8 @@ pub struct Fault {
     pub closed: bool,
     /// TLS failed.
     pub tls: bool,
+    /// What a person could add.
+    pub lacks: Option<Lack>,
 }
 
 impl Fault {
@@ -24,6 +27,7 @@ impl Fault {
             message: message.into(),
             closed: false,
             tls: false,
+            lacks: None,
         }
     }
 
@@ -40,6 +44,11 @@ impl Fault {
     /// The server is starting, stopping or recovering: worth waiting for.
     pub fn not_ready(&self) -> bool {
         self.is("57P")
+    }
+
+    /// A first connection is worth trying again.
+    pub fn may_pass(&self) -> bool {
+        self.no_slot() || self.not_ready()
     }
 }
 

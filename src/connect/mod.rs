@@ -1,15 +1,17 @@
 //! How Postgres is reached: what was given (settings, from url, keyvalue, service), where that is (target, endpoint, wire),
-//! how it is protected (tls), the password (secret, password, passfile), one connection (open), one session with its
-//! settings (session, purpose), what went wrong (fault), and reading rows without trusting them (cells).
+//! how it is protected (tls), the password (secret, password, passfile, person), one connection (open, gate), one session with
+//! its settings (session, purpose), what went wrong (fault), and reading rows without trusting them (cells).
 
 pub mod cells;
 mod endpoint;
 pub mod fault;
+mod gate;
 mod kept;
 mod keyvalue;
 pub mod open;
 mod passfile;
 mod password;
+pub mod person;
 mod purpose;
 mod secret;
 mod service;

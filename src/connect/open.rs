@@ -1,9 +1,11 @@
 //! Opens one connection: host after host, address after address, as libpq does it.
 
 use super::endpoint::Endpoint;
-use super::passfile::Whose;
+use super::gate::{Gate, Gated};
+use super::password::Source;
+use super::person::Lack;
 use super::target::{Attrs, Target};
-use super::tls::{self, Mode};
+use super::tls::{self, Locked, Mode};
 use super::wire::{self, Address, Wire};
 use super::{Fault, Secret};
 use rand::seq::SliceRandom;
@@ -14,7 +16,10 @@ use tokio_postgres::{Client, Config, Connection, SimpleQueryMessage};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// What has to be polled for a client to get answers.
-pub type Line = Connection<Wire, <MakeRustlsConnect as MakeTlsConnect<Wire>>::Stream>;
+pub type Line = Connection<Gate<Wire>, Gate<Protected>>;
+
+/// A line with TLS.
+type Protected = <MakeRustlsConnect as MakeTlsConnect<Gate<Wire>>>::Stream;
 
 /// Where a connection ended up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,8 +49,23 @@ struct Miss {
 }
 
 impl Target {
-    /// Opens a connection by the name of `application`, with options beside those of the target.
+    /// Opens a connection by the name of `application`, with options beside those of the target. Where a password is lacking,
+    /// the person at the terminal is asked, and the connection tried again.
     pub async fn connect(&self, application: &str, options: &str) -> Result<Opened, Fault> {
+        let user = self.config.get_user().unwrap_or_default();
+        loop {
+            let fault = match self.attempt(application, options).await {
+                Ok(opened) => return Ok(opened),
+                Err(fault) => fault,
+            };
+            match &fault.lacks {
+                Some(lack) if self.route.person.add(lack, user).await? => {}
+                _ => return Err(fault),
+            }
+        }
+    }
+
+    async fn attempt(&self, application: &str, options: &str) -> Result<Opened, Fault> {
         let mut config = self.config.clone();
         let application = match (&self.route.application, application.strip_prefix("jobtop")) {
             (Some(own), Some(rest)) => format!("{own}{rest}"),
@@ -145,6 +165,10 @@ impl Attempt {
                 done => done,
             },
             Mode::Prefer => match self.protected(address, config, SslMode::Prefer).await {
+                // a person can make the handshake succeed
+                Err(miss) if miss.fault.lacks.is_some() && self.target.route.person.exists() => {
+                    Err(miss)
+                }
                 // the handshake failed, or the server has no rule for connections with TLS
                 Err(miss) if miss.fault.is("28000") || miss.fault.tls => {
                     self.protected(address, config, SslMode::Disable).await
@@ -165,36 +189,41 @@ impl Attempt {
             fault: Fault::own(format!("{error:#}")),
             next: false,
         };
+        let last = |fault| Miss { fault, next: false };
         let route = self.target.route.clone();
         let protected = match mode {
-            SslMode::Disable => tls::Tls::off().config(),
-            _ => route.tls.config(),
+            SslMode::Disable => tls::Tls::off().config(None),
+            _ => route.tls.config(route.person.phrase().as_ref()),
         };
         let (tls, witness) = protected.map_err(|error| {
+            let locked = error.downcast_ref::<Locked>().map(|l| l.0.clone());
             let mut miss = own(error);
             miss.fault.tls = !route.tls.named;
+            miss.fault.lacks = locked.map(Lack::Phrase);
             miss
         })?;
         let wire = wire::open(&self.endpoint, address, &route.keepalive);
         let wire = within(route.limit, wire).await;
         let wire = wire.map_err(|fault| Miss { fault, next: true })?;
+        if let Some(peer) = &route.peer {
+            wire::belongs_to(&wire, peer).map_err(last)?;
+        }
         let mut config = config.clone();
         config.ssl_mode(mode);
         if route.tls.direct && mode == SslMode::Require {
             config.ssl_negotiation(SslNegotiation::Direct);
         }
-        if let Some(password) = self
-            .secret()
-            .await
-            .map_err(|fault| Miss { fault, next: false })?
-        {
+        if let Some(password) = self.secret().await.map_err(last)? {
             config.password(password.reveal());
         }
         let host = self.endpoint.host.as_str();
         let connector =
-            MakeTlsConnect::<Wire>::make_tls_connect(&mut MakeRustlsConnect::new(tls), host);
-        let connector = connector.map_err(|e| own(e.into()))?;
-        let login = config.connect_raw(wire, connector);
+            MakeTlsConnect::<Gate<Wire>>::make_tls_connect(&mut MakeRustlsConnect::new(tls), host);
+        let connector = Gated {
+            inner: connector.map_err(|e| own(e.into()))?,
+            rule: route.rule.clone(),
+        };
+        let login = config.connect_raw(Gate::outer(wire, route.rule.clone(), mode), connector);
         let (client, line) = match limited(route.limit, login).await {
             Some(Ok(opened)) => opened,
             Some(Err(error)) => return Err(self.missed(&error)),
@@ -205,6 +234,9 @@ impl Attempt {
                 });
             }
         };
+        if let Some(words) = route.tls.unproved(witness.asked()) {
+            return Err(last(Fault::own(words)));
+        }
         let protection = match witness.words() {
             _ if self.endpoint.socket() => "none (socket)".to_string(),
             Some(words) => words,
@@ -223,14 +255,19 @@ impl Attempt {
 
     async fn secret(&mut self) -> Result<Option<Secret>, Fault> {
         if self.password.is_none() {
-            let config = &self.target.config;
-            let whose = Whose {
-                host: self.endpoint.in_passfile(),
-                port: self.endpoint.port,
-                database: config.get_dbname().unwrap_or_default(),
-                user: config.get_user().unwrap_or_default(),
+            let route = &self.target.route;
+            let given = match route.password {
+                Source::Command(..) => None,
+                // as with psql, it counts for every host
+                _ => route.person.password(),
             };
-            self.password = Some(self.target.route.password.ask(whose).await?);
+            self.password = Some(match given {
+                None => {
+                    let whose = self.target.whose(&self.endpoint);
+                    route.password.ask(whose).await?
+                }
+                given => given,
+            });
         }
         Ok(self.password.clone().flatten())
     }
@@ -244,6 +281,9 @@ impl Attempt {
         let words = words.or_else(|| direct.then(tls::not_direct));
         let mut fault = Fault::from_ref(error);
         fault.tls = words.is_some() || handshake;
+        if fault.code.is_none() && fault.message == "password missing" {
+            fault.lacks = Some(Lack::Password);
+        }
         if let Some(words) = words {
             fault.message = words;
         } else if let Some(advice) = advice(&fault) {
@@ -267,6 +307,9 @@ fn advice(fault: &Fault) -> Option<&'static str> {
         None if has("does not support TLS") => "turn ssl on there, or leave sslmode out",
         None if has("channel binding") => {
             "it needs TLS and SCRAM; else leave channel_binding=require out"
+        }
+        None if has("unsupported authentication method") || has("unsupported SASL mechanism") => {
+            "the server asks for GSSAPI, SSPI or OAuth, which jobtop does not speak; allow scram-sha-256 or cert in pg_hba.conf"
         }
         Some("28000") if has("no encryption") => "use sslmode=require, or allow it in pg_hba.conf",
         Some("08P01") if has("options") => {

@@ -12,6 +12,11 @@ impl Secret {
         Self(text.into())
     }
 
+    /// Nothing was typed.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The password itself, for the one place that sends it.
     pub fn reveal(&self) -> &str {
         &self.0

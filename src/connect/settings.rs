@@ -1,6 +1,7 @@
 //! What is known about a connection, and from where. The order is psql's: a setting in the connection string counts more than
 //! the flag of the same meaning; then what the flags say; then the service file; then the environment; then libpq's defaults.
 
+use super::person::Ask;
 use super::{Secret, keyvalue, service, url};
 use anyhow::{Result, bail, ensure};
 use std::collections::BTreeMap;
@@ -24,6 +25,8 @@ pub struct Given {
     pub password: Option<Secret>,
     /// A command whose output is the password, and how many seconds it may take.
     pub command: Option<(String, f64)>,
+    /// Asks the person at the terminal, where there is one who may be asked.
+    pub ask: Option<Ask>,
 }
 
 /// Where a value comes from.
@@ -44,22 +47,26 @@ pub enum Origin {
 enum Use {
     /// As libpq does.
     Full,
-    /// Accepted, and without effect here: it tunes what is not used.
+    /// Accepted, and without effect here: it tunes what is not used, or changes nothing about what is reached.
     None,
-    /// It would weaken what was asked for to go on without it.
-    Refused,
+    /// It would weaken what was asked for to go on without it; what to do instead.
+    Refused(&'static str),
 }
+
+const KEYS: Use = Use::Refused("give the password itself, in PGPASSWORD or ~/.pgpass");
 
 /// libpq's options (those of version 18), and their environment variables.
 const OPTIONS: &[(&str, &str, Use)] = &[
     ("application_name", "PGAPPNAME", Use::Full),
     ("channel_binding", "PGCHANNELBINDING", Use::Full),
+    // ours is UTF-8 always
     ("client_encoding", "PGCLIENTENCODING", Use::None),
     ("connect_timeout", "PGCONNECT_TIMEOUT", Use::Full),
     ("dbname", "PGDATABASE", Use::Full),
+    // psql's own name counts more there, and ours here
     ("fallback_application_name", "", Use::None),
     ("gssdelegation", "PGGSSDELEGATION", Use::None),
-    ("gssencmode", "PGGSSENCMODE", Use::None),
+    ("gssencmode", "PGGSSENCMODE", Use::Full),
     ("gsslib", "PGGSSLIB", Use::None),
     ("host", "PGHOST", Use::Full),
     ("hostaddr", "PGHOSTADDR", Use::Full),
@@ -69,21 +76,22 @@ const OPTIONS: &[(&str, &str, Use)] = &[
     ("keepalives_interval", "", Use::Full),
     ("krbsrvname", "PGKRBSRVNAME", Use::None),
     ("load_balance_hosts", "PGLOADBALANCEHOSTS", Use::Full),
-    ("max_protocol_version", "PGMAXPROTOCOLVERSION", Use::None),
-    ("min_protocol_version", "PGMINPROTOCOLVERSION", Use::None),
-    ("oauth_client_id", "", Use::Refused),
-    ("oauth_client_secret", "", Use::Refused),
-    ("oauth_issuer", "", Use::Refused),
-    ("oauth_scope", "", Use::Refused),
+    ("max_protocol_version", "PGMAXPROTOCOLVERSION", Use::Full),
+    ("min_protocol_version", "PGMINPROTOCOLVERSION", Use::Full),
+    // looked at only where the server asks for OAuth, which is refused then
+    ("oauth_client_id", "", Use::None),
+    ("oauth_client_secret", "", Use::None),
+    ("oauth_issuer", "", Use::None),
+    ("oauth_scope", "", Use::None),
     ("options", "PGOPTIONS", Use::Full),
     ("passfile", "PGPASSFILE", Use::Full),
     ("password", "PGPASSWORD", Use::Full),
     ("port", "PGPORT", Use::Full),
-    ("replication", "", Use::Refused),
-    ("require_auth", "PGREQUIREAUTH", Use::Refused),
-    ("requirepeer", "PGREQUIREPEER", Use::Refused),
-    ("scram_client_key", "", Use::Refused),
-    ("scram_server_key", "", Use::Refused),
+    ("replication", "", Use::Full),
+    ("require_auth", "PGREQUIREAUTH", Use::Full),
+    ("requirepeer", "PGREQUIREPEER", Use::Full),
+    ("scram_client_key", "", KEYS),
+    ("scram_server_key", "", KEYS),
     ("service", "PGSERVICE", Use::Full),
     ("servicefile", "PGSERVICEFILE", Use::Full),
     (
@@ -98,14 +106,15 @@ const OPTIONS: &[(&str, &str, Use)] = &[
     ),
     ("sslcert", "PGSSLCERT", Use::Full),
     ("sslcertmode", "PGSSLCERTMODE", Use::Full),
+    // no TLS of today compresses
     ("sslcompression", "PGSSLCOMPRESSION", Use::None),
-    ("sslcrl", "PGSSLCRL", Use::Refused),
-    ("sslcrldir", "PGSSLCRLDIR", Use::Refused),
+    ("sslcrl", "PGSSLCRL", Use::Full),
+    ("sslcrldir", "PGSSLCRLDIR", Use::Full),
     ("sslkey", "PGSSLKEY", Use::Full),
-    ("sslkeylogfile", "", Use::Refused),
+    ("sslkeylogfile", "", Use::None),
     ("sslmode", "PGSSLMODE", Use::Full),
     ("sslnegotiation", "PGSSLNEGOTIATION", Use::Full),
-    ("sslpassword", "", Use::Refused),
+    ("sslpassword", "", Use::Full),
     ("sslrootcert", "PGSSLROOTCERT", Use::Full),
     ("sslsni", "PGSSLSNI", Use::Full),
     ("target_session_attrs", "PGTARGETSESSIONATTRS", Use::Full),
@@ -159,6 +168,10 @@ impl Settings {
                     .or_insert((value, Origin::Environment));
             }
         }
+        if env("PGREQUIRESSL").is_some_and(|on| on.starts_with('1')) {
+            let value = ("require".to_string(), Origin::Environment);
+            settings.0.entry("sslmode").or_insert(value);
+        }
         settings.refuse()?;
         Ok(settings)
     }
@@ -167,6 +180,12 @@ impl Settings {
     fn add(&mut self, pairs: Vec<(String, String)>, origin: Origin) -> Result<()> {
         let password = pairs.iter().any(|(key, _)| key == "password");
         for (key, value) in pairs {
+            // what it was called before version 8.0, which libpq still takes
+            let (key, value) = match (key.as_str(), value.starts_with('1')) {
+                ("requiressl", true) => ("sslmode".to_string(), "require".to_string()),
+                ("requiressl", false) => ("sslmode".to_string(), "prefer".to_string()),
+                _ => (key, value),
+            };
             let Some((name, _, _)) = known().find(|(name, _, _)| *name == key) else {
                 // after a password that was not quoted, a word may be a piece of it
                 match password {
@@ -187,15 +206,32 @@ impl Settings {
     }
 
     fn refuse(&self) -> Result<()> {
-        for (key, _, _) in known().filter(|o| o.2 == Use::Refused) {
-            ensure!(
-                self.text(key).is_none(),
-                "jobtop does not support the connection setting {key}: leave it out"
-            );
+        for (key, _, how) in known() {
+            if let (Use::Refused(instead), Some(_)) = (how, self.text(key)) {
+                bail!("jobtop does not support the connection setting {key}: {instead}");
+            }
         }
+        let gss = [("disable", false), ("prefer", false), ("require", true)];
         ensure!(
-            self.text("gssencmode") != Some("require"),
+            self.word("gssencmode", &gss)? != Some(true),
             "jobtop does not support gssencmode=require: leave it out, and use sslmode=verify-full"
+        );
+        let off = ["false", "off", "no", "0"].map(|word| (word, ()));
+        ensure!(
+            self.word("replication", &off).is_ok(),
+            "a replication connection runs no statements of a monitor: leave replication out"
+        );
+        // ours is 3.0, which every server speaks
+        let versions = [("3.0", 30), ("3.2", 32), ("latest", 32)];
+        let least = self.word("min_protocol_version", &versions)?.unwrap_or(30);
+        let most = self.word("max_protocol_version", &versions)?;
+        ensure!(
+            least <= most.unwrap_or(32),
+            "min_protocol_version is above max_protocol_version: leave one of them out"
+        );
+        ensure!(
+            least == 30,
+            "jobtop speaks version 3.0 of the protocol only: leave min_protocol_version out"
         );
         Ok(())
     }
@@ -298,8 +334,9 @@ mod tests {
     fn unknown_and_unsupported_settings_are_refused() {
         for (string, part) in [
             ("postgres://h/d?schema=x", "\"schema\""),
-            ("sslcrl=f", "sslcrl"),
-            ("require_auth=none", "require_auth"),
+            ("scram_client_key=f", "PGPASSWORD"),
+            ("replication=database", "replication"),
+            ("min_protocol_version=3.2", "3.0"),
             ("gssencmode=require", "gssencmode"),
         ] {
             let error = gather(string, ["", "", ""], &[]).expect_err(string);

@@ -1,8 +1,10 @@
 //! Where to connect and how, for any number of sessions.
 
 use super::endpoint::Endpoint;
-use super::passfile;
+use super::gate::Rule;
+use super::passfile::{self, Whose};
 use super::password::Source;
+use super::person::Person;
 use super::settings::{self, Env, Given, Origin, Settings};
 use super::tls::Tls;
 use super::wire::Keepalive;
@@ -71,6 +73,12 @@ pub(super) struct Route {
     pub keepalive: Keepalive,
     pub tls: Tls,
     pub password: Source,
+    /// Who may be asked for what is missing.
+    pub person: Person,
+    /// `require_auth`.
+    pub rule: Option<Rule>,
+    /// `requirepeer`: whose the server's process must be, on a socket.
+    pub peer: Option<String>,
     /// In the place of `jobtop` in the names of our sessions.
     pub application: Option<String>,
 }
@@ -108,7 +116,9 @@ impl Target {
                 .unwrap_or(ChannelBinding::Prefer),
         );
         let endpoints = Endpoint::list(&s)?;
-        let (password, warnings) = password(&s, given, env)?;
+        let (password, mut warnings) = password(&s, given, env)?;
+        let tls = Tls::read(&s, env)?;
+        warnings.extend(tls.warnings());
         let shuffle = s.word(
             "load_balance_hosts",
             &[("disable", false), ("random", true)],
@@ -125,8 +135,11 @@ impl Target {
             shuffle: shuffle.unwrap_or_default(),
             limit,
             keepalive: Keepalive::read(&s)?,
-            tls: Tls::read(&s, env)?,
+            tls,
             password,
+            person: Person::new(given.ask),
+            rule: s.text("require_auth").map(Rule::read).transpose()?,
+            peer: s.text("requirepeer").map(String::from),
             application: s.text("application_name").map(String::from),
             endpoints,
         };
@@ -158,6 +171,9 @@ impl Target {
             keepalive: Keepalive::default(),
             tls: Tls::off(),
             password: password.map_or(Source::Nobody, |p| Source::Known(super::Secret::new(p))),
+            person: Person::default(),
+            rule: None,
+            peer: None,
             application: None,
         };
         Ok(Self::of(config, route, Vec::new()))
@@ -185,6 +201,37 @@ impl Target {
     /// A connection without options came about where one with options was refused: the next need not try.
     pub(super) fn options_refused(&self) {
         self.bare.store(true, Ordering::Relaxed);
+    }
+
+    /// A first connection may have to ask the person at the terminal for a password, so it must be made before there is a
+    /// screen.
+    pub fn may_ask(&self) -> bool {
+        let route = &self.route;
+        if !route.person.exists() {
+            return false;
+        }
+        let unknown = |endpoint| match &route.password {
+            Source::Nobody => true,
+            Source::Known(_) | Source::Command(..) => false,
+            Source::File(path) => passfile::lookup(path, self.whose(endpoint)).is_none(),
+        };
+        let asked = route.person.password().is_some();
+        (!asked && route.endpoints.iter().any(unknown)) || route.tls.locked()
+    }
+
+    /// From now on nobody is asked, since there is a screen; or somebody may be again. Was something lacking meanwhile?
+    pub fn hush(&self, hushed: bool) -> bool {
+        self.route.person.hush(hushed)
+    }
+
+    /// Whose password an endpoint wants.
+    pub(super) fn whose<'a>(&'a self, endpoint: &'a Endpoint) -> Whose<'a> {
+        Whose {
+            host: endpoint.in_passfile(),
+            port: endpoint.port,
+            database: self.config.get_dbname().unwrap_or_default(),
+            user: self.config.get_user().unwrap_or_default(),
+        }
     }
 
     /// The port of the first endpoint.

@@ -1,5 +1,6 @@
 //! The line to one endpoint: a TCP stream or a Unix socket, with the keepalives that libpq sets.
 
+use super::Fault;
 use super::endpoint::{Endpoint, Way};
 use super::settings::Settings;
 use anyhow::{Result, bail};
@@ -88,6 +89,28 @@ pub async fn addresses(endpoint: &Endpoint, shuffle: bool) -> io::Result<Vec<Add
         found.shuffle(&mut rand::rng());
     }
     Ok(found)
+}
+
+/// Is the process at the other end of a socket that user's? libpq asks this of nothing but sockets.
+pub fn belongs_to(wire: &Wire, user: &str) -> Result<(), Fault> {
+    let Either::Right(socket) = wire else {
+        return Ok(());
+    };
+    let unknown = |why: &dyn std::fmt::Display| {
+        Fault::own(format!(
+            "requirepeer={user} cannot be checked: {why}; leave it out"
+        ))
+    };
+    let uid = socket.peer_cred().map_err(|e| unknown(&e))?.uid();
+    let found = nix::unistd::User::from_uid(uid.into()).map_err(|e| unknown(&e))?;
+    match found {
+        Some(found) if found.name == user => Ok(()),
+        Some(found) => Err(Fault::own(format!(
+            "the server runs as {}, and requirepeer asks for {user}: is it the right socket?",
+            found.name
+        ))),
+        None => Err(unknown(&format!("user id {uid} has no name"))),
+    }
 }
 
 /// Opens a line.

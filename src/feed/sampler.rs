@@ -30,6 +30,7 @@ pub struct Sampler {
     tracker: Tracker,
     hands: Hands,
     push: Push,
+    first: Option<Session>,
 }
 
 enum End {
@@ -55,7 +56,14 @@ impl Sampler {
             target,
             news,
             orders,
+            first: None,
         })
+    }
+
+    /// The first session, where there is one already.
+    pub fn starting_with(mut self, session: Option<Session>) -> Self {
+        self.first = session;
+        self
     }
 
     /// Runs until nobody sends orders any more. All sessions are closed when it returns.
@@ -68,7 +76,7 @@ impl Sampler {
         let mut connected_before = false;
         loop {
             let opened = tokio::select! {
-                opened = Session::open(&self.target, Purpose::Poll, "jobtop") => opened,
+                opened = first(self.first.take(), &self.target) => opened,
                 stop = refuse_orders(&mut self.orders, &self.news, &mut self.round) => match stop {
                     End::Sleep if !self.slept().await => return,
                     End::Stop => return,
@@ -91,8 +99,7 @@ impl Sampler {
                 }
                 Err(fault) => fault,
             };
-            let fatal = !(fault.no_slot() || fault.not_ready());
-            if !connected_before && fatal {
+            if !connected_before && !fault.may_pass() {
                 let refused = Refused::new(&self.target.host, fault);
                 let _ = self.news.send(News::Refused(refused.to_string())).await;
                 return;
@@ -248,6 +255,13 @@ impl Sampler {
         let report = self.tracker.update(&snapshot);
         let news = News::Snapshot(Arc::new(snapshot), Arc::new(report));
         self.news.send(news).await.is_ok()
+    }
+}
+
+async fn first(ready: Option<Session>, target: &Target) -> Result<Session, Fault> {
+    match ready {
+        Some(session) => Ok(session),
+        None => Session::open(target, Purpose::Poll, "jobtop").await,
     }
 }
 

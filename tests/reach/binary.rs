@@ -1,19 +1,9 @@
 //! The binary: its flags, and that it keeps passwords to itself.
 
 use crate::common::pty::Pty;
-use crate::server::{Server, server};
-use std::process::{Command, Output};
-
-fn jobtop(server: &Server, args: &[&str], env: &[(&str, &str)]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_jobtop"))
-        .args(args)
-        .env_clear()
-        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-        .env("HOME", &server.home)
-        .envs(env.iter().copied())
-        .output()
-        .expect("ran")
-}
+use crate::server::{Server, jobtop, server};
+use nix::sys::signal::Signal;
+use std::process::Output;
 
 fn both(output: &Output) -> String {
     let text = [output.stdout.as_slice(), &output.stderr].concat();
@@ -172,26 +162,38 @@ fn the_configuration_file_may_name_the_command() {
     );
 }
 
-#[test]
-fn it_asks_without_echo() {
-    let server = server();
-    let port = server.port.to_string();
-    let args = [
-        "-h",
-        "127.0.0.1",
-        "-p",
-        &port,
-        "-U",
-        "scram",
-        "-d",
-        "app",
-        "-W",
+/// A command in a terminal, without passwords of the machine's own.
+fn terminal(server: &Server, command: &[&str]) -> Pty {
+    let home = server.home.display().to_string();
+    let env = [
+        ("HOME", home.as_str()),
+        ("PGPASSFILE", "/nonexistent"),
+        ("PS1", "$ "),
     ];
-    let mut pty = Pty::jobtop(&args, 100, 30);
+    Pty::start(command, 100, 30, &env)
+}
+
+const JOBTOP: &str = env!("CARGO_BIN_EXE_jobtop");
+
+/// Everything that was written.
+fn written(pty: &Pty) -> String {
+    String::from_utf8_lossy(&pty.bytes()).into_owned()
+}
+
+/// Waits until the terminal does, or does not, show what is typed.
+fn wait_echo(pty: &Pty, wanted: bool) {
+    pty.wait("change of the echo", |_| pty.cooked() == wanted);
+}
+
+#[test]
+fn it_asks_at_once_where_that_is_wanted() {
+    let server = server();
+    let url = format!("postgres://scram@127.0.0.1:{}/app", server.port);
+    let mut pty = terminal(server, &[JOBTOP, "-W", &url]);
     pty.wait_text("Password: ");
     pty.keys("wrong\x15s3cret:\\\r");
     pty.wait_text("app@127.0.0.1");
-    let bytes = String::from_utf8_lossy(&pty.bytes()).into_owned();
+    let bytes = written(&pty);
     assert!(
         !bytes.contains("s3cret") && !bytes.contains("wrong"),
         "{bytes}"
@@ -199,10 +201,255 @@ fn it_asks_without_echo() {
     pty.keys("q");
     assert_eq!(pty.exit_code(), 0);
     assert!(pty.cooked());
-    let mut pty = Pty::jobtop(&args, 100, 30);
+    let mut pty = terminal(server, &[JOBTOP, "-W", &url]);
     pty.wait_text("Password: ");
-    pty.keys("s3c\x03");
+    pty.keys("\x04");
     pty.wait_text("no password was given");
     assert_eq!(pty.exit_code(), 2);
     assert!(pty.cooked());
+}
+
+#[test]
+fn it_asks_where_the_server_does_and_nothing_is_known() {
+    let server = server();
+    let p = server.port;
+    let url = format!("postgres://scram@127.0.0.1:{p}/app");
+    let question = "Password for user scram: ";
+    // before the screen, once, and never again: what lost its session comes back by itself
+    let mut pty = terminal(server, &[JOBTOP, &url]);
+    pty.wait_text(question);
+    assert!(!pty.alternate() && !pty.cooked());
+    pty.keys("s3cret:\\\r");
+    pty.wait_text("app@127.0.0.1");
+    let own =
+        "SELECT pid FROM pg_stat_activity WHERE usename = 'scram' AND application_name = 'jobtop'";
+    let pids = || server.value(&format!("SELECT string_agg(pid::text, ',') FROM ({own}) s"));
+    let before = pids();
+    assert!(
+        !before.is_empty() && !before.contains(','),
+        "one session: {before}"
+    );
+    server.value(&format!("SELECT pg_terminate_backend({before})"));
+    pty.wait("new session", |_| {
+        let now = pids();
+        !now.is_empty() && now != before
+    });
+    pty.keys("q");
+    assert_eq!(pty.exit_code(), 0);
+    assert_eq!(written(&pty).matches(question).count(), 1);
+    assert!(pty.cooked() && !written(&pty).contains("s3cret"));
+    // whatever connects, also with several hosts
+    let hosts = format!("host=127.0.0.1,127.0.0.1 port=1,{p} user=scram dbname=app");
+    let elsewhere = format!("'{JOBTOP}' tasks '{url}' < /dev/null > /dev/null && echo fine");
+    for (command, end) in [
+        (vec![JOBTOP, "tasks", &url], "no such task"),
+        (vec![JOBTOP, "tasks", &hosts], "no such task"),
+        (
+            vec![JOBTOP, "grants", &url],
+            "no such queue in this database",
+        ),
+        (vec![JOBTOP, "doctor", &url], "CONNECTION"),
+        (vec![JOBTOP, &url, "--once"], "queue"),
+        (
+            vec![JOBTOP, "requeue", "1", "--dry-run", "-d", &url],
+            "no queue found",
+        ),
+        (vec![JOBTOP, "migrate", &url], "may not create the schema"),
+        (vec![JOBTOP, "seed", &url], "no reference queue"),
+        (vec!["/bin/sh", "-c", &elsewhere], "fine"),
+    ] {
+        let mut pty = terminal(server, &command);
+        pty.wait_text(question);
+        pty.keys("s3cret:\\\r");
+        pty.exit_code();
+        pty.wait_text(end);
+        let text = written(&pty);
+        assert_eq!(text.matches(question).count(), 1, "{command:?}: {text}");
+        assert!(!text.contains("no connection"), "{command:?}: {text}");
+    }
+    // a wrong answer is not asked for again, nor is none; and -w asks nothing
+    for (more, keys, words) in [
+        ("-U", "wr0ng\r", "password authentication failed"),
+        ("-U", "\r", "password missing: give one by"),
+        ("-w", "", "password missing: give one by"),
+    ] {
+        for screen in ["--once", "--color=16"] {
+            let place = format!("host=127.0.0.1 port={p} dbname=app user=scram");
+            let user = if more == "-U" { "-Uscram" } else { more };
+            let mut pty = terminal(server, &[JOBTOP, &place, user, screen]);
+            if !keys.is_empty() {
+                pty.wait_text(question);
+                pty.keys(keys);
+            }
+            assert_eq!(pty.exit_code(), 2, "{more} {screen}");
+            let text = pty.wait_text(words);
+            let asked = usize::from(!keys.is_empty());
+            assert_eq!(text.matches("Password").count(), asked, "{text}");
+            assert!(pty.cooked() && !written(&pty).contains("wr0ng"));
+        }
+    }
+    // without a terminal nobody can be asked
+    let text = both(&jobtop(server, &["tasks", &url], &[]));
+    assert!(text.contains("password missing: give one by"), "{text}");
+    // who needs no password is not asked
+    let mut pty = terminal(server, &[JOBTOP, "tasks", &url.replace("scram", "anybody")]);
+    pty.exit_code();
+    assert!(!pty.wait_text("no such task").contains("Password"));
+}
+
+/// A way to the server that at first says it is starting.
+fn starting(port: u16) -> u16 {
+    use std::io::{Read, Write, copy};
+    use std::net::{TcpListener, TcpStream};
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let own = listener.local_addr().expect("an address").port();
+    std::thread::spawn(move || {
+        let fields = b"SFATAL\0C57P03\0Mthe database system is starting up\0\0";
+        let length = (fields.len() as u32 + 4).to_be_bytes();
+        let error = [b"E", length.as_slice(), fields].concat();
+        // once before the screen, twice behind it
+        for _ in 0..3 {
+            let (mut client, _) = listener.accept().expect("a client");
+            let n = client.read(&mut [0; 1024]).expect("its first words");
+            assert_ne!(n, 0, "a client that says nothing");
+            client.write_all(&error).expect("told");
+        }
+        for client in listener.incoming() {
+            let mut client = client.expect("a client");
+            let mut server = TcpStream::connect(("127.0.0.1", port)).expect("the server");
+            let mut there = client.try_clone().expect("a line");
+            let mut back = server.try_clone().expect("a line");
+            // they end with the test at the latest
+            std::thread::spawn(move || copy(&mut there, &mut server));
+            std::thread::spawn(move || copy(&mut back, &mut client));
+        }
+    });
+    own
+}
+
+#[test]
+fn a_server_that_was_not_ready_may_still_ask() {
+    let server = server();
+    let place = format!(
+        "host=127.0.0.1 port={} user=scram dbname=app sslmode=disable",
+        starting(server.port)
+    );
+    let mut pty = terminal(server, &[JOBTOP, &place]);
+    pty.wait_text("starting up");
+    assert!(pty.alternate());
+    pty.wait_text("Password for user scram: ");
+    wait_echo(&pty, false);
+    assert!(!pty.alternate());
+    pty.keys("s3cret:\\\r");
+    pty.wait_text("app@127.0.0.1");
+    assert!(pty.alternate());
+    pty.keys("q");
+    assert_eq!(pty.exit_code(), 0);
+}
+
+#[test]
+fn it_asks_for_the_pass_phrase_of_a_key() {
+    use std::os::unix::fs::PermissionsExt;
+    let server = server();
+    let key = server.directory("asked-phrase").join("client.key");
+    std::fs::write(&key, include_bytes!("keys/pkcs8-aes256.pem")).expect("written");
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).expect("set");
+    let place = |mode: &str| {
+        format!(
+            "host=127.0.0.1 port={} user=certified dbname=app sslmode={mode} sslcert={} sslkey={}",
+            server.port,
+            server.certificates.path("client.crt"),
+            key.display()
+        )
+    };
+    for (args, phrase, code, words) in [
+        (
+            vec!["tasks", &place("require")],
+            "s3cret\\ph\r",
+            0,
+            "no such task",
+        ),
+        (
+            vec!["tasks", &place("prefer")],
+            "s3cret\\ph\r",
+            0,
+            "no such task",
+        ),
+        (
+            vec![&place("require"), "--once"],
+            "wr0ng\r",
+            2,
+            "does not open the key file",
+        ),
+        (
+            vec![&place("require"), "--once", "-w"],
+            "",
+            2,
+            "give its pass phrase in sslpassword",
+        ),
+    ] {
+        let mut pty = terminal(server, &[&[JOBTOP], args.as_slice()].concat());
+        if !phrase.is_empty() {
+            pty.wait_text("Pass phrase for ");
+            wait_echo(&pty, false);
+            pty.keys(phrase);
+        }
+        assert_eq!(pty.exit_code(), code, "{args:?}: {}", pty.screen());
+        pty.wait(words, |text| text.replace('\n', "").contains(words));
+        let bytes = written(&pty);
+        assert!(
+            !bytes.contains("s3cret") && !bytes.contains("wr0ng"),
+            "{bytes}"
+        );
+        assert!(bytes.matches("Pass phrase for ").count() <= 1, "{bytes}");
+    }
+}
+
+#[test]
+fn a_signal_at_the_question_gives_the_echo_back() {
+    let server = server();
+    let url = format!("postgres://scram@127.0.0.1:{}/app", server.port);
+    let question = "Password for user scram: ";
+    for signal in [
+        Signal::SIGTERM,
+        Signal::SIGHUP,
+        Signal::SIGINT,
+        Signal::SIGQUIT,
+    ] {
+        let mut pty = terminal(server, &[JOBTOP, "tasks", &url]);
+        pty.wait_text(question);
+        assert!(!pty.cooked());
+        pty.keys("s3c");
+        pty.signal(signal);
+        assert_ne!(pty.exit_code(), 0, "{signal}");
+        assert!(pty.cooked(), "{signal}");
+        assert!(!written(&pty).contains("s3c"), "{signal}");
+    }
+    // what a shell sees, with keys only
+    let mut pty = terminal(server, &["/bin/sh", "-i"]);
+    let ask = format!("'{JOBTOP}' tasks '{url}'\r");
+    pty.keys(&ask);
+    pty.wait_text(question);
+    pty.keys("\x03");
+    wait_echo(&pty, true);
+    pty.keys("echo code=$?\r");
+    pty.wait_text("code=130");
+    pty.keys("clear\r");
+    pty.wait_no_text(question);
+    pty.keys(&ask);
+    pty.wait_text(question);
+    pty.keys("s3c\x1a");
+    pty.wait_text("Stopped");
+    wait_echo(&pty, true);
+    pty.keys("clear\r");
+    pty.wait_no_text(question);
+    pty.keys("fg; echo code=$?\r");
+    pty.wait_text(question);
+    wait_echo(&pty, false);
+    pty.keys("s3cret:\\\r");
+    pty.wait_text("code=0");
+    wait_echo(&pty, true);
+    assert!(!written(&pty).contains("s3c"));
+    pty.keys("exit\r");
+    assert_eq!(pty.exit_code(), 0);
 }

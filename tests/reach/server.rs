@@ -6,7 +6,7 @@ use jobtop::connect::session::Purpose;
 use jobtop::connect::{Cells, Given, Session, Target};
 use jobtop::demo::cluster::Cluster;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::OnceLock;
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -101,6 +101,19 @@ fn abstract_sockets(cluster: &Cluster) -> bool {
     cfg!(target_os = "linux") && !cluster.version().starts_with("13.")
 }
 
+/// The binary with flags and an environment of its own, and without a terminal to ask on.
+pub fn jobtop(server: &Server, args: &[&str], env: &[(&str, &str)]) -> Output {
+    Command::new("setsid")
+        .args(["-w", env!("CARGO_BIN_EXE_jobtop")])
+        .args(args)
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("HOME", &server.home)
+        .envs(env.iter().copied())
+        .output()
+        .expect("ran")
+}
+
 /// What became of a try: what protects the connection, and the answer to a question; or why not.
 pub type Outcome = Result<(String, String), String>;
 
@@ -113,6 +126,14 @@ impl Server {
     /// The name of its socket without a file, where it can have one.
     pub fn abstract_socket(&self) -> Option<String> {
         abstract_sockets(&self.cluster).then(|| format!("jobtop-{}", self.port))
+    }
+
+    /// The user that the server runs as.
+    pub fn owner(&self) -> String {
+        let about = std::fs::metadata(self.cluster.root().join("data")).expect("its data");
+        let uid = std::os::unix::fs::MetadataExt::uid(&about);
+        let user = nix::unistd::User::from_uid(uid.into()).expect("read");
+        user.expect("a user").name
     }
 
     /// A directory for the files of one test.
@@ -132,6 +153,21 @@ impl Server {
     /// Runs a statement as the superuser.
     pub async fn sql(&self, sql: &str) {
         self.admin().await.batch_execute(sql).await.expect(sql);
+    }
+
+    /// The first column of the first row of a statement of the superuser's, outside of a runtime.
+    pub fn value(&self, sql: &str) -> String {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let rows = runtime.block_on(async { self.admin().await.simple_query(sql).await });
+        let rows = rows.expect(sql);
+        let found = rows.iter().find_map(|row| match row {
+            tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0).map(String::from),
+            _ => None,
+        });
+        found.unwrap_or_default()
     }
 
     /// From now on the server shows this certificate (`off`: has no TLS), until the guard is gone and the next one asks.

@@ -50,6 +50,13 @@ async fn they_come_out_as_libpqs_do() {
         more(&[("PGSSLMODE", "sometimes")]),
         more(&[("PGTARGETSESSIONATTRS", "primary")]),
         more(&[("PGUSER", "")]),
+        more(&[("PGUSER", "only_plain")]),
+        more(&[("PGUSER", "only_plain"), ("PGREQUIRESSL", "1")]),
+        more(&[
+            ("PGUSER", "only_plain"),
+            ("PGREQUIRESSL", "1"),
+            ("PGSSLMODE", "prefer"),
+        ]),
         more(&[("PGDATABASE", "")]),
     ];
     let file: &[(&str, &str)] = &[("PGSERVICEFILE", &service)];
@@ -175,4 +182,174 @@ async fn they_come_out_as_libpqs_do() {
         }
     }
     assert!(reached > 25, "both sides refuse too much");
+}
+
+/// A setting, and what becomes of it.
+enum Fate {
+    /// The connection is made, by psql too.
+    Made,
+    /// It is not, and psql's is not either.
+    Refused(&'static str),
+    /// It is not, and psql's would be (or its server's fault is another).
+    OnlyHere(&'static str),
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_setting_of_libpq_is_honoured_or_ignored_or_refused() {
+    use Fate::{Made, OnlyHere, Refused};
+    let server = server();
+    let _turn = server.shows("good").await;
+    let me = nix::unistd::User::from_uid(nix::unistd::geteuid());
+    let me = me.expect("read").expect("a user").name;
+    let owner = server.owner();
+    let stranger = if me == owner { "nobody".into() } else { me };
+    let peer = format!("socket requirepeer={owner}");
+    let not_peer = format!("socket requirepeer={stranger}");
+    let far_peer = format!("anybody requirepeer={stranger}");
+    let keys = "give the password itself";
+    let (auth, gss) = ("require_auth", "gssencmode");
+    let cases: &[(&str, Fate)] = &[
+        // the first word is who logs in, or where
+        (
+            "anybody application_name=x fallback_application_name=y client_encoding=auto",
+            Made,
+        ),
+        (
+            "anybody keepalives=1 keepalives_idle=9 keepalives_interval=9 keepalives_count=3",
+            Made,
+        ),
+        (
+            "anybody keepalives=0 tcp_user_timeout=9000 connect_timeout=9",
+            Made,
+        ),
+        ("anybody keepalives=x", Refused("keepalives")),
+        ("anybody keepalives_count=x", Refused("keepalives_count")),
+        (
+            "anybody krbsrvname=x gsslib=gssapi gssencmode=disable",
+            Made,
+        ),
+        ("anybody gssdelegation=1", Made),
+        ("anybody gssencmode=prefer", Made),
+        ("anybody gssencmode=require", Refused(gss)),
+        ("anybody gssencmode=perhaps", Refused(gss)),
+        ("anybody sslcompression=1", Made),
+        ("only_plain requiressl=0", Made),
+        ("only_plain requiressl=1", Refused("pg_hba.conf")),
+        ("anybody sslmode=require sslsni=0", Made),
+        ("anybody sslmode=require sslsni=1", Made),
+        ("anybody sslmode=require sslsni=no", Made),
+        ("anybody sslcertmode=disable", Made),
+        ("anybody sslcertmode=allow", Made),
+        (
+            "anybody sslcertmode=require",
+            Refused("sslcertmode=require"),
+        ),
+        ("anybody sslcertmode=perhaps", Refused("sslcertmode")),
+        ("anybody sslkeylogfile=/nonexistent/log", Made),
+        (
+            "anybody ssl_min_protocol_version=tlsv1.2 ssl_max_protocol_version=TLSV1.3",
+            Made,
+        ),
+        (
+            "anybody sslmode=disable ssl_min_protocol_version=TLSv1 ssl_max_protocol_version=TLSv1.1",
+            Made,
+        ),
+        (
+            "anybody ssl_min_protocol_version=TLSv1.3 ssl_max_protocol_version=TLSv1.2",
+            Refused("ssl_max_protocol_version"),
+        ),
+        (
+            "anybody ssl_min_protocol_version=1.2",
+            Refused("ssl_min_protocol_version"),
+        ),
+        (
+            "anybody min_protocol_version=3.0 max_protocol_version=latest",
+            Made,
+        ),
+        ("anybody max_protocol_version=3.0", Made),
+        (
+            "anybody min_protocol_version=3.2 max_protocol_version=3.0",
+            Refused("max_protocol_version"),
+        ),
+        ("anybody min_protocol_version=3.2", OnlyHere("3.0")),
+        (
+            "anybody max_protocol_version=4",
+            Refused("max_protocol_version"),
+        ),
+        ("anybody load_balance_hosts=random", Made),
+        (
+            "anybody load_balance_hosts=best",
+            Refused("load_balance_hosts"),
+        ),
+        ("anybody replication=false", Made),
+        ("anybody replication=off", Made),
+        (
+            "anybody replication=database",
+            OnlyHere("leave replication out"),
+        ),
+        ("anybody scram_client_key=AAAA", OnlyHere(keys)),
+        ("anybody scram_server_key=AAAA", OnlyHere(keys)),
+        (
+            "anybody oauth_issuer=https://i oauth_client_id=c oauth_client_secret=s oauth_scope=o",
+            Made,
+        ),
+        (&peer, Made),
+        (&not_peer, Refused("requirepeer asks for")),
+        // it is a question for sockets
+        (&far_peer, Made),
+        ("anybody require_auth=none", Made),
+        ("anybody require_auth=scram-sha-256", Refused(auth)),
+        ("anybody require_auth=!none", Refused(auth)),
+        ("scram require_auth=scram-sha-256", Made),
+        ("scram require_auth=scram-sha-256 sslmode=disable", Made),
+        ("scram require_auth=scram-sha-256 sslmode=require", Made),
+        ("scram require_auth=md5,password", Refused(auth)),
+        ("clear require_auth=password sslmode=require", Made),
+        (
+            "clear require_auth=!password sslmode=require",
+            Refused(auth),
+        ),
+        (
+            "clear require_auth=!password sslmode=disable",
+            Refused(auth),
+        ),
+        ("clear require_auth=scram-sha-256", Refused(auth)),
+        ("clear require_auth=oath", Refused(auth)),
+        ("clear require_auth=md5,!none", Refused(auth)),
+    ];
+    let mut compared = 0;
+    for (case, fate) in cases {
+        let (who, settings) = case.split_once(' ').expect("a first word");
+        let (host, user) = match who {
+            "socket" => (server.socket(), "anybody"),
+            user => ("127.0.0.1".to_string(), user),
+        };
+        let string = format!(
+            "host={host} port={} user={user} dbname=app password='s3cret:\\\\' {settings}",
+            server.port
+        );
+        let ours = server.string(&string, &[], "SELECT 1").await;
+        match (&ours, fate) {
+            (Ok(_), Made) => {}
+            (Err(error), Refused(part) | OnlyHere(part)) => {
+                assert!(
+                    error.contains(part) && !error.contains("s3cret"),
+                    "{case}: {error}"
+                );
+            }
+            _ => panic!("{case}: {ours:?}"),
+        }
+        let theirs = server.psql(&["-d", &string], &[], "SELECT 1");
+        // an older psql does not know them all
+        if matches!(&theirs, Err(e) if e.contains("invalid connection option")) {
+            continue;
+        }
+        match fate {
+            Made => assert!(theirs.is_ok(), "{case}: {theirs:?}"),
+            Refused(_) => assert!(theirs.is_err(), "{case}: {theirs:?}"),
+            OnlyHere(_) => {}
+        }
+        compared += 1;
+    }
+    assert!(compared > 15, "psql knows too little: {compared}");
 }

@@ -1,7 +1,7 @@
 //! Every sslmode against every kind of certificate.
 
-use crate::certificates::SERVERS;
-use crate::server::{Outcome, server};
+use crate::certificates::{HASHED, KEY, PHRASE, SERVERS};
+use crate::server::{Outcome, jobtop, server};
 
 /// What the server says about it.
 const SSL: &str = "SELECT CASE WHEN ssl THEN version ELSE 'plain' END FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
@@ -112,6 +112,249 @@ async fn the_system_s_authorities_verify_the_whole_name() {
         error.contains("no authority that is trusted here"),
         "{error}"
     );
+    // rustls-native-certs takes what OpenSSL would: here a machine that knows it
+    let ca = server.certificates.path("ca.crt");
+    for (host, words) in [
+        ("localhost", "TLS 1.3, verified"),
+        ("elsewhere hostaddr=127.0.0.1", "is for localhost"),
+    ] {
+        let string = format!(
+            "host={host} port={} user=anybody dbname=app sslrootcert=system",
+            server.port
+        );
+        let args = ["--once", "--json", string.as_str()];
+        let output = jobtop(server, &args, &[("SSL_CERT_FILE", &ca)]);
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        assert!(text.contains(words), "{host}: {text}");
+    }
+}
+
+/// Settings, the mode, the environment, and what is said where it is refused.
+type Case<'a> = (String, &'a str, &'a [(&'a str, &'a str)], &'a str);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn revoked_certificates_are_refused_where_libpq_refuses_them() {
+    let server = server();
+    let _turn = server.shows("good").await;
+    let c = &server.certificates;
+    let directory = |name: &str, file: &str, list: &str| {
+        let path = server.directory(name);
+        std::fs::copy(c.path(list), path.join(file)).expect("copied");
+        path.display().to_string()
+    };
+    let hashed_none = directory("crl-none", HASHED, "none.crl");
+    let hashed = directory("crl-revoked", HASHED, "revoked.crl");
+    let plain = directory("crl-plain", "revoked.crl", "none.crl");
+    let home = server.directory("home-with-crl");
+    std::fs::create_dir_all(home.join(".postgresql")).expect("a directory");
+    std::fs::copy(c.path("revoked.crl"), home.join(".postgresql/root.crl")).expect("copied");
+    let home = [("HOME", home.to_str().expect("a path"))];
+    let file = |name: &str| format!("sslcrl={}", c.path(name));
+    let rubbish = server.directory("crl-plain").join("rubbish");
+    std::fs::write(&rubbish, "rubbish").expect("written");
+    let rubbish = format!("sslcrl={}", rubbish.display());
+    let in_env = [
+        [("PGSSLCRL", c.path("revoked.crl"))],
+        [("PGSSLCRLDIR", hashed.clone())],
+    ];
+    let in_env = in_env.each_ref().map(|e| [(e[0].0, e[0].1.as_str())]);
+    let (gone, both) = ("revoked", "sslmode=verify-full");
+    let unknown = "has no list from the authority";
+    let mut cases: Vec<Case<'_>> = vec![
+        (String::new(), both, &[], ""),
+        (file("none.crl"), both, &[], ""),
+        (file("revoked.crl"), both, &[], gone),
+        (file("revoked.crl"), "sslmode=verify-ca", &[], gone),
+        (file("revoked.crl"), "sslmode=require", &[], gone),
+        // as with any certificate that is not trusted, without TLS then
+        (file("revoked.crl"), "sslmode=prefer", &[], ""),
+        (file("expired.crl"), both, &[], "has expired"),
+        (file("stranger.crl"), both, &[], unknown),
+        (file("ca.crt"), both, &[], unknown),
+        ("sslcrl=/nonexistent".into(), both, &[], ""),
+        (rubbish, both, &[], ""),
+        (format!("sslcrldir={hashed_none}"), both, &[], ""),
+        (format!("sslcrldir={hashed}"), both, &[], gone),
+        (
+            format!("{} sslcrldir={hashed}", file("stranger.crl")),
+            both,
+            &[],
+            gone,
+        ),
+        (format!("sslcrldir={plain}"), both, &[], unknown),
+        ("sslcrldir=/nonexistent".into(), both, &[], unknown),
+        (String::new(), both, &home, gone),
+        (file("none.crl"), both, &home, ""),
+    ];
+    cases.extend(
+        in_env
+            .iter()
+            .map(|env| (String::new(), both, env.as_slice(), gone)),
+    );
+    for (settings, mode, env, error) in &cases {
+        for root in [format!("sslrootcert={}", c.path("ca.crt")), String::new()] {
+            if root.is_empty() && mode != &"sslmode=require" {
+                continue;
+            }
+            let string = format!(
+                "host=localhost hostaddr=127.0.0.1 port={} user=anybody dbname=app {mode} {root} {settings}",
+                server.port
+            );
+            let ours = server.string(&string, env, SSL).await;
+            let theirs = server.psql(&["-d", &string], env, SSL);
+            let version = ours.as_ref().map(|o| o.1.as_str()).ok();
+            assert_eq!(
+                version,
+                theirs.as_deref().ok(),
+                "{string}: {ours:?}, libpq {theirs:?}"
+            );
+            match ours {
+                // nothing is verified without authorities
+                Ok(_) => assert!(error.is_empty() || root.is_empty(), "{string}"),
+                Err(said) => assert!(
+                    !error.is_empty() && said.contains(error),
+                    "{string}: {said}"
+                ),
+            }
+        }
+    }
+    // who is its own authority has no list
+    drop(_turn);
+    let _turn = server.shows("own").await;
+    let string = format!(
+        "host=localhost port={} user=anybody dbname=app sslmode=verify-ca sslrootcert={} {}",
+        server.port,
+        c.path("own.crt"),
+        file("none.crl")
+    );
+    let error = server.string(&string, &[], SSL).await.expect_err("refused");
+    assert!(error.contains(unknown), "{error}");
+    server
+        .psql(&["-d", &string], &[], SSL)
+        .expect_err("refused");
+    // said where it was named
+    let string = format!(
+        "host={} port={} user=anybody dbname=app sslcrl=/nonexistent",
+        server.socket(),
+        server.port
+    );
+    let output = jobtop(server, &["tasks", &string], &[]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text.contains("no revoked certificate is refused"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_may_have_a_pass_phrase() {
+    let server = server();
+    let _turn = server.shows("good").await;
+    let here = server.directory("locked");
+    let put = |name: &str, bytes: &[u8]| {
+        use std::os::unix::fs::PermissionsExt;
+        let path = here.join(name);
+        std::fs::write(&path, bytes).expect("written");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("set");
+        path.display().to_string()
+    };
+    let der = rcgen::KeyPair::from_pem(KEY)
+        .expect("a key")
+        .serialize_der();
+    let tries = |key: &str, phrase: &str| {
+        format!(
+            "host=127.0.0.1 port={} user=certified dbname=app sslmode=require sslcert={} sslkey={key} sslpassword='{phrase}'",
+            server.port,
+            server.certificates.path("client.crt"),
+        )
+    };
+    for (name, bytes, known) in [
+        ("plain.pem", KEY.as_bytes(), true),
+        ("plain.der", &der, true),
+        (
+            "pkcs8-aes256",
+            include_bytes!("keys/pkcs8-aes256.pem"),
+            true,
+        ),
+        (
+            "pkcs8-des3-sha1",
+            include_bytes!("keys/pkcs8-des3-sha1.pem"),
+            true,
+        ),
+        (
+            "pkcs8-scrypt",
+            include_bytes!("keys/pkcs8-scrypt.pem"),
+            true,
+        ),
+        ("pkcs8-v1", include_bytes!("keys/pkcs8-v1.pem"), false),
+        ("old-aes128", include_bytes!("keys/old-aes128.pem"), true),
+        ("old-aes256", include_bytes!("keys/old-aes256.pem"), true),
+        ("old-des3", include_bytes!("keys/old-des3.pem"), true),
+        (
+            "old-camellia",
+            include_bytes!("keys/old-camellia.pem"),
+            false,
+        ),
+    ] {
+        let key = put(name, bytes);
+        let string = tries(&key, PHRASE);
+        let ours = server.string(&string, &[], "SELECT current_user").await;
+        if known {
+            assert_eq!(ours.expect(name).1, "certified", "{name}");
+            let theirs = server.psql(&["-d", &string], &[], "SELECT current_user");
+            assert_eq!(theirs.as_deref(), Ok("certified"), "{name}");
+        } else {
+            let error = ours.expect_err(name);
+            assert!(error.contains("openssl pkcs8 -topk8"), "{name}: {error}");
+        }
+        if name.starts_with("plain") || !known {
+            continue;
+        }
+        for (phrase, words) in [
+            ("wr0ng", "the pass phrase does not open the key file"),
+            ("", "is encrypted: give its pass phrase in sslpassword"),
+        ] {
+            let string = tries(&key, phrase);
+            let error = server
+                .string(&string, &[], "SELECT 1")
+                .await
+                .expect_err(name);
+            assert!(error.contains(words) && error.contains(name), "{error}");
+            assert!(!error.contains("wr0ng"), "{error}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_certificate_that_is_required_must_be_asked_for() {
+    let server = server();
+    let _turn = server.shows("good").await;
+    let key = server
+        .certificates
+        .copy("client.key", &server.directory("asked"), 0o600);
+    let pair = format!(
+        "sslcert={} sslkey={key}",
+        server.certificates.path("client.crt")
+    );
+    for (user, mode, fine) in [
+        ("certified", "require", true),
+        // the server has an authority for client certificates, so it asks everybody
+        ("anybody", "require", true),
+        ("anybody", "disable", false),
+    ] {
+        let string = format!(
+            "host=127.0.0.1 port={} user={user} dbname=app sslmode={mode} sslcertmode=require {pair}",
+            server.port
+        );
+        let ours = server.string(&string, &[], "SELECT current_user").await;
+        match ours {
+            Ok((_, found)) => assert!(fine && found == user, "{user} {mode}"),
+            Err(error) => {
+                assert!(
+                    !fine && error.contains("asks for no client certificate"),
+                    "{error}"
+                );
+            }
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,7 @@
 //! Certificates and keys from files.
 
+use super::key;
+use crate::connect::Secret;
 use anyhow::{Context, Result, bail, ensure};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -33,10 +35,11 @@ pub fn certificates(path: &Path) -> Result<Certificates> {
     Ok(found)
 }
 
-/// Our certificate with its chain, and its key. `None` where there is no certificate, as libpq has it.
+/// Our certificate with its chain, and its key, which `phrase` opens where it is encrypted. `None` where there is no certificate, as libpq has it.
 pub fn pair(
     certificate: &Path,
     key: &Path,
+    phrase: Option<&Secret>,
 ) -> Result<Option<(Certificates, PrivateKeyDer<'static>)>> {
     if !certificate.exists() {
         return Ok(None);
@@ -60,13 +63,6 @@ pub fn pair(
         "the key file {name} is refused, since group or others may use it: chmod 0600 it"
     );
     let text = std::fs::read(key).with_context(|| format!("the key file {name} cannot be read"))?;
-    if String::from_utf8_lossy(&text).contains("ENCRYPTED") {
-        bail!(
-            "the key file {name} is encrypted: write it without a passphrase (openssl pkey), readable by you alone"
-        );
-    }
-    let Ok(key) = PrivateKeyDer::from_pem_slice(&text) else {
-        bail!("the key file {name} has no private key: it must be a PEM file");
-    };
+    let key = key::read(&text, &name.to_string(), phrase)?;
     Ok(Some((chain, key)))
 }

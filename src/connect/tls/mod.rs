@@ -2,15 +2,21 @@
 //! looked at in verify; files are read anew for each connection, since certificates are renewed while jobtop runs.
 
 mod files;
+mod key;
 mod name;
+mod proof;
+mod revoked;
 mod verify;
 mod words;
 
+pub use key::Locked;
 pub use verify::Witness;
 pub(super) use words::{not_direct, words};
 
+use super::Secret;
 use super::settings::{self, Env, Settings};
 use anyhow::{Result, bail, ensure};
+use proof::Proof;
 use rustls::crypto::ring::default_provider;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, SupportedProtocolVersion};
@@ -59,7 +65,9 @@ enum Roots {
 struct Client {
     certificate: PathBuf,
     key: PathBuf,
-    /// It is an error if there is none.
+    /// What opens the key.
+    phrase: Option<Secret>,
+    /// It is an error if there is none, or the server does not ask for it.
     needed: bool,
 }
 
@@ -73,6 +81,7 @@ pub struct Tls {
     /// Files were named: nothing may be done without them.
     pub named: bool,
     roots: Roots,
+    revoked: revoked::Places,
     client: Option<Client>,
     sni: bool,
     versions: Versions,
@@ -90,6 +99,7 @@ impl Tls {
             direct: false,
             named: false,
             roots: Roots::Usual(PathBuf::new()),
+            revoked: revoked::Places::default(),
             client: None,
             sni: true,
             versions: &BOTH,
@@ -127,9 +137,9 @@ impl Tls {
         let client = needed.map(|needed| Client {
             certificate: path("sslcert").unwrap_or_else(|| usual("postgresql.crt")),
             key: path("sslkey").unwrap_or_else(|| usual("postgresql.key")),
+            phrase: s.text("sslpassword").map(Secret::new),
             needed,
         });
-        let sni = s.word("sslsni", &[("0", false), ("1", true)])?;
         Ok(Self {
             mode,
             direct,
@@ -141,14 +151,55 @@ impl Tls {
                 Some(file) => Roots::File(file),
                 None => Roots::Usual(usual("root.crt")),
             },
+            revoked: revoked::Places {
+                file: path("sslcrl"),
+                directory: path("sslcrldir"),
+                usual: usual("root.crl"),
+            },
             client,
-            sni: sni.unwrap_or(true),
+            // libpq looks at the first character only
+            sni: s.text("sslsni").is_none_or(|on| on.starts_with('1')),
             versions: versions(s)?,
         })
     }
 
-    /// A configuration for one connection, and who sees what becomes of it. An error is one sentence.
-    pub fn config(&self) -> Result<(ClientConfig, Arc<Witness>)> {
+    /// What the person at the terminal should know.
+    pub fn warnings(&self) -> Option<String> {
+        let named = self.revoked.file.is_some() || self.revoked.directory.is_some();
+        match self.roots {
+            Roots::System if named => Some(
+                "sslcrl and sslcrldir have no effect with sslrootcert=system, as with psql: give the authority's own file there"
+                    .into(),
+            ),
+            Roots::System => None,
+            _ => self.revoked.warning(),
+        }
+    }
+
+    /// Our key is encrypted, and no pass phrase is known.
+    pub fn locked(&self) -> bool {
+        let client = self.client.as_ref().filter(|c| c.phrase.is_none());
+        let client = client.filter(|c| self.mode != Mode::Disable && c.certificate.exists());
+        let key = client.and_then(|c| std::fs::read(&c.key).ok());
+        key.is_some_and(|bytes| key::locked(&bytes))
+    }
+
+    /// What is wrong with a login in which the server has, or has not, `asked` for our certificate.
+    pub fn unproved(&self, asked: bool) -> Option<String> {
+        let needed = self.client.as_ref().is_some_and(|c| c.needed);
+        (needed && !asked).then(|| {
+            "the server asks for no client certificate, and sslcertmode=require wants that: leave it out, or use cert in pg_hba.conf"
+                .into()
+        })
+    }
+
+    /// A configuration for one connection, and who sees what becomes of it. `phrase` opens the key where the settings have
+    /// none that does. An error is one sentence, or [`Locked`].
+    pub fn config(&self, phrase: Option<&Secret>) -> Result<(ClientConfig, Arc<Witness>)> {
+        ensure!(
+            !self.versions.is_empty(),
+            "no TLS version is left by ssl_min_protocol_version and ssl_max_protocol_version: 1.2 and 1.3 are supported"
+        );
         let provider = Arc::new(default_provider());
         let roots = match &self.roots {
             Roots::System => Some(files::system()?),
@@ -162,13 +213,21 @@ impl Tls {
             Roots::Usual(_) => None,
         };
         let full = self.mode == Mode::VerifyFull;
-        let (verifier, witness) = verify::verifier(roots, full, provider.clone())?;
-        let builder = ClientConfig::builder_with_provider(provider)
+        let revoked = match (&roots, &self.roots) {
+            // libpq looks for revoked certificates only where it has a file of authorities
+            (None, _) | (_, Roots::System) => None,
+            _ => self.revoked.load(),
+        };
+        let (verifier, witness) = verify::verifier(roots, revoked, full, provider.clone())?;
+        let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(self.versions)?
             .dangerous()
             .with_custom_certificate_verifier(verifier);
         let pair = match &self.client {
-            Some(client) => files::pair(&client.certificate, &client.key)?,
+            Some(client) => {
+                let phrase = client.phrase.as_ref().or(phrase);
+                files::pair(&client.certificate, &client.key, phrase)?
+            }
             None => None,
         };
         ensure!(
@@ -176,8 +235,8 @@ impl Tls {
             "sslcertmode=require, and there is no client certificate: give sslcert and sslkey"
         );
         let mut config = match pair {
-            Some((chain, key)) => match builder.with_client_auth_cert(chain, key) {
-                Ok(config) => config,
+            Some((chain, key)) => match Proof::new(chain, key, &provider, &witness) {
+                Ok(proof) => builder.with_client_cert_resolver(Arc::new(proof)),
                 Err(error) => bail!("the client certificate and its key cannot be used: {error}"),
             },
             None => builder.with_no_client_auth(),
@@ -195,7 +254,7 @@ impl Tls {
     }
 }
 
-/// The versions between the bounds. Below 1.2 there is nothing that protects.
+/// The versions between the bounds. Below 1.2 there is nothing that protects; whether that is needed, a connection tells.
 fn versions(s: &Settings) -> Result<Versions> {
     let names = [
         ("TLSv1", 10),
@@ -203,18 +262,29 @@ fn versions(s: &Settings) -> Result<Versions> {
         ("TLSv1.2", 12),
         ("TLSv1.3", 13),
     ];
-    let least = s
-        .word("ssl_min_protocol_version", &names)?
-        .unwrap_or(12)
-        .max(12);
-    let most = s.word("ssl_max_protocol_version", &names)?.unwrap_or(13);
-    Ok(match (least, most) {
+    let bound = |key: &str, otherwise: i32| {
+        let Some(text) = s.text(key) else {
+            return Ok(otherwise);
+        };
+        match names
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case(text))
+        {
+            Some((_, version)) => Ok(*version),
+            None => bail!("{key} is none of TLSv1, TLSv1.1, TLSv1.2, TLSv1.3"),
+        }
+    };
+    let least = bound("ssl_min_protocol_version", 12)?;
+    let most = bound("ssl_max_protocol_version", 13)?;
+    ensure!(
+        least <= most,
+        "ssl_min_protocol_version is above ssl_max_protocol_version: leave one of them out"
+    );
+    Ok(match (least.max(12), most) {
         (12, 13) => &BOTH,
         (13, 13) => &BOTH[..1],
         (12, 12) => &BOTH[1..],
-        _ => bail!(
-            "no TLS version is left by ssl_min_protocol_version and ssl_max_protocol_version: 1.2 and 1.3 are supported"
-        ),
+        _ => &[],
     })
 }
 
@@ -247,10 +317,10 @@ mod tests {
             ("sslmode=on", "verify-full"),
             ("sslmode=require sslrootcert=system", "sslmode=verify-full"),
             ("sslnegotiation=direct", "sslmode=require"),
-            ("ssl_max_protocol_version=TLSv1.1", "1.2"),
+            ("ssl_max_protocol_version=1.2", "TLSv1.2"),
             (
                 "ssl_min_protocol_version=TLSv1.3 ssl_max_protocol_version=TLSv1.2",
-                "1.2",
+                "ssl_max_protocol_version",
             ),
         ] {
             let error = read(string).expect_err(string).to_string();
@@ -267,16 +337,20 @@ mod tests {
                 "/nonexistent/ca",
             ),
             ("sslmode=require sslcertmode=require", "sslcert"),
+            (
+                "sslmode=require ssl_min_protocol_version=TLSv1 ssl_max_protocol_version=tlsv1.1",
+                "1.2 and 1.3",
+            ),
         ] {
             let error = format!(
                 "{:#}",
-                read(string).expect(string).config().expect_err(string)
+                read(string).expect(string).config(None).expect_err(string)
             );
             assert!(error.contains(part), "{error}");
         }
         read("sslmode=require")
             .expect("reads")
-            .config()
+            .config(None)
             .expect("no verification");
     }
 }

@@ -1,6 +1,7 @@
 //! Is the server who it says it is? Signatures of the handshake are always checked; the certificate as far as `sslmode` asks.
 
 use super::name;
+use super::revoked::Lists;
 use anyhow::{Result, anyhow};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -10,16 +11,27 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// Sees what a handshake came to.
 #[derive(Debug)]
 pub struct Witness {
     version: AtomicU8,
     verified: &'static str,
+    asked: AtomicBool,
 }
 
 impl Witness {
+    /// The server asks for our certificate.
+    pub fn ask(&self) {
+        self.asked.store(true, Ordering::Relaxed);
+    }
+
+    /// Has it?
+    pub fn asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
     /// What protects the connection: `TLS 1.3, verified`. `None` as long as nothing does.
     pub fn words(&self) -> Option<String> {
         let version = match self.version.load(Ordering::Relaxed) {
@@ -30,9 +42,10 @@ impl Witness {
     }
 }
 
-/// A verifier: against `roots`, if there are any, with the host's name, if so.
+/// A verifier: against `roots`, if there are any, and the lists of `revoked` certificates, if so; with the host's name, if so.
 pub fn verifier(
     roots: Option<Vec<CertificateDer<'static>>>,
+    revoked: Option<Lists>,
     name: bool,
     provider: Arc<CryptoProvider>,
 ) -> Result<(Arc<Verifier>, Arc<Witness>)> {
@@ -44,6 +57,7 @@ pub fn verifier(
     let witness = Arc::new(Witness {
         version: AtomicU8::new(0),
         verified,
+        asked: AtomicBool::new(false),
     });
     let trusted = roots.unwrap_or_default();
     let inner = if trusted.is_empty() {
@@ -56,13 +70,19 @@ pub fn verifier(
                 "none of the root certificates can be read: X.509 version 3 is needed"
             ));
         }
-        Some(
-            WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider.clone())
-                .build()?,
-        )
+        // libpq has OpenSSL look at the whole chain, and there a certificate of an authority without a list of its own is
+        // refused, as is a list that has expired: webpki's own policy for the one, not for the other
+        let built = WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider.clone())
+            .with_crls(revoked.iter().flatten().cloned())
+            .enforce_revocation_expiration()
+            .build();
+        Some(built.map_err(|e| {
+            anyhow!("a list of sslcrl or sslcrldir cannot be used: {e}; make it with version 2")
+        })?)
     };
     let verifier = Verifier {
         inner,
+        lists: revoked.map(|lists| lists.len()),
         trusted,
         name,
         provider,
@@ -75,6 +95,8 @@ pub fn verifier(
 #[derive(Debug)]
 pub struct Verifier {
     inner: Option<Arc<WebPkiServerVerifier>>,
+    /// Where revoked certificates are looked for: in so many lists.
+    lists: Option<usize>,
     trusted: Vec<CertificateDer<'static>>,
     name: bool,
     provider: Arc<CryptoProvider>,
@@ -84,16 +106,10 @@ pub struct Verifier {
 impl Verifier {
     /// What webpki says of the chain is the last word, but for a certificate that is itself among the trusted ones: it is its
     /// own authority (`openssl req -x509` makes such), which webpki does not take, and OpenSSL does. Its dates were looked at first.
-    fn chain_is_fine(&self, error: &Error, certificate: &CertificateDer<'_>) -> bool {
+    fn is_its_own(&self, error: &CertificateError, certificate: &CertificateDer<'_>) -> bool {
         use CertificateError as E;
-        let Error::InvalidCertificate(error) = error else {
-            return false;
-        };
-        match error {
-            E::NotValidForName | E::NotValidForNameContext { .. } => true,
-            E::UnknownIssuer | E::Other(_) => self.trusted.iter().any(|t| t == certificate),
-            _ => false,
-        }
+        matches!(error, E::UnknownIssuer | E::Other(_))
+            && self.trusted.iter().any(|t| t == certificate)
     }
 }
 
@@ -109,9 +125,25 @@ impl ServerCertVerifier for Verifier {
         let Some(inner) = &self.inner else {
             return Ok(ServerCertVerified::assertion());
         };
-        match inner.verify_server_cert(certificate, intermediates, host, ocsp, now) {
-            Err(error) if self.chain_is_fine(&error, certificate) => {}
-            done => return done,
+        use CertificateError as E;
+        let (named, listed) =
+            match inner.verify_server_cert(certificate, intermediates, host, ocsp, now) {
+                Ok(_) => (true, true),
+                // names come last: the chain is fine
+                Err(Error::InvalidCertificate(
+                    E::NotValidForName | E::NotValidForNameContext { .. },
+                )) => (false, true),
+                // no list was looked at for it, and libpq would want its own
+                Err(Error::InvalidCertificate(error)) if self.is_its_own(&error, certificate) => {
+                    (false, false)
+                }
+                error => return error,
+            };
+        if self.lists.is_some_and(|n| n == 0 || !listed) {
+            return Err(E::UnknownRevocationStatus.into());
+        }
+        if named {
+            return Ok(ServerCertVerified::assertion());
         }
         if self.name && !name::common(certificate, &host.to_str()) {
             verify_server_name(&ParsedCertificate::try_from(certificate)?, host)?;

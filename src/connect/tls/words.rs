@@ -69,6 +69,16 @@ fn certificate(why: &CertificateError, endpoint: &Endpoint) -> String {
         E::Expired | E::ExpiredContext { .. } => {
             format!("the server's certificate has expired: renew it; {unverified}")
         }
+        E::Revoked => "the server's certificate has been revoked by its authority: have it replaced, and trust nothing that shows it"
+            .into(),
+        E::UnknownRevocationStatus => {
+            "sslcrl, sslcrldir or ~/.postgresql/root.crl has no list from the authority of the server's certificate: add that, or leave them out"
+                .into()
+        }
+        E::ExpiredRevocationList | E::ExpiredRevocationListContext { .. } => {
+            "the list of revoked certificates (sslcrl, sslcrldir or ~/.postgresql/root.crl) has expired: fetch the authority's new one"
+                .into()
+        }
         E::NotValidYet | E::NotValidYetContext { .. } => {
             "the server's certificate is not valid yet: look at the clocks of both machines".into()
         }
