@@ -4,6 +4,7 @@
 use super::kept::{Kept, Way};
 use super::open::Opened;
 use super::{Cells, Fault, Reached, Target};
+use crate::log::Talk;
 use futures_util::StreamExt;
 use futures_util::stream::poll_fn;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -34,6 +35,7 @@ pub struct Session {
     /// Milliseconds that a statement may take: as the server knows, and as is wanted from now on.
     deadline: AtomicU32,
     wanted: AtomicU32,
+    talk: Arc<Talk>,
     /// Our backend.
     pub pid: i32,
     /// Which server it is, and what protects the connection.
@@ -95,6 +97,9 @@ impl Session {
             line: mut connection,
             reached,
         } = target.connect(application, purpose.options()).await?;
+        let version = connection.parameter("server_version").map(String::from);
+        let talk = Talk::new(purpose);
+        let heard = talk.clone();
         let hint = Arc::new(Notify::new());
         let (sender, closed) = watch::channel(None);
         let flag = hint.clone();
@@ -125,6 +130,9 @@ impl Session {
                     }
                 }
             }
+            if let Some(fault) = &last {
+                heard.lost(fault);
+            }
             let fault = last.unwrap_or_else(|| Fault {
                 closed: true,
                 ..Fault::own("the server closed the connection")
@@ -141,11 +149,13 @@ impl Session {
             server_us: AtomicU64::new(0),
             deadline: AtomicU32::new(purpose.deadline_ms()),
             wanted: AtomicU32::new(purpose.deadline_ms()),
+            talk,
             pid: 0,
             reached,
         };
-        session.check(purpose).await?;
-        Ok(session)
+        let checked = session.check(purpose).await;
+        session.talk.opened(version.as_deref(), &checked);
+        checked.map(|()| session)
     }
 
     async fn check(&mut self, purpose: Purpose) -> Result<(), Fault> {
@@ -163,6 +173,7 @@ impl Session {
             .ok_or_else(|| Fault::own("the server returned no row"))?;
         self.pid = row.int("pid")?.unwrap_or(0) as i32;
         let settings = row.word("settings")?;
+        self.talk.read_back(self.pid, &settings);
         let any_bytes = row.flag("any_bytes")?.unwrap_or(false);
         match purpose.read_back() {
             Some(wanted) if wanted != settings => Err(Fault::unsafe_session(&settings)),
@@ -176,6 +187,14 @@ impl Session {
     /// select. It is a transaction of its own, which begins when the server reads it: so planning (and parsing, where
     /// it is not prepared) is in, while `statement_timestamp()` would be the moment of the Execute message after both.
     pub async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
+        let (sent, before) = (self.talk.sends(sql, params), self.spent());
+        let rows = self.ask(sql, params).await;
+        let us = self.spent().saturating_sub(before).as_micros() as u64;
+        sent.answered(rows.as_ref().map(|r| Some(r.len())), Some(us));
+        rows
+    }
+
+    async fn ask(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
         let sql = format!(
             "SELECT s.*, (extract(epoch FROM clock_timestamp() - transaction_timestamp()) * 1e6)::int8 \
                AS jobtop_us FROM ({sql}) s"
@@ -187,6 +206,7 @@ impl Session {
             // sent together: nobody waits for its answer
             Some(set) => {
                 self.statements.fetch_add(1, Ordering::Relaxed);
+                self.talk.along(&set);
                 let set = self.guard(self.client.batch_execute(&set));
                 let (set, rows) = tokio::join!(set, self.fetch(&sql, params));
                 set?;
@@ -238,6 +258,7 @@ impl Session {
                 let statement = self.guard(self.client.prepare_typed(sql, &types)).await?;
                 let us = begun.elapsed().as_micros() as u64;
                 self.server_us.fetch_add(us, Ordering::Relaxed);
+                self.talk.prepared(begun);
                 self.kept().keep(sql, &statement);
                 statement
             }
@@ -253,12 +274,18 @@ impl Session {
     /// Runs statements that return nothing (LISTEN, BEGIN, …).
     pub async fn execute(&self, sql: &str) -> Result<(), Fault> {
         self.statements.fetch_add(1, Ordering::Relaxed);
-        self.guard(self.client.batch_execute(sql)).await
+        let sent = self.talk.sends(sql, &[]);
+        let done = self.guard(self.client.batch_execute(sql)).await;
+        sent.answered(done.as_ref().map(|()| None), None);
+        done
     }
 
     /// Runs one statement as it stands, uncounted: for writes, whose cost is not a refresh's.
     pub async fn write(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
-        self.guard(self.client.query_typed(sql, params)).await
+        let sent = self.talk.sends(sql, params);
+        let rows = self.guard(self.client.query_typed(sql, params)).await;
+        sent.answered(rows.as_ref().map(|r| Some(r.len())), None);
+        rows
     }
 
     async fn guard<T>(
@@ -316,6 +343,9 @@ impl Session {
 
     /// Ends the session and waits (briefly) until the server has been told.
     pub async fn close(self) {
+        if self.ended().is_none() {
+            self.talk.closed();
+        }
         drop(self.client);
         let _ = timeout(Duration::from_millis(500), self.task).await;
     }

@@ -2,6 +2,8 @@
 //!
 //! The connection half comes first: it reads nothing that a lock on a task table could block.
 
+mod listen;
+
 use super::slot::Slot;
 use crate::action::strike::With;
 use crate::action::{Asker, Choice, Outcome, Plan, Run, Verb};
@@ -10,6 +12,7 @@ use crate::app::state::Detail;
 use crate::config::Config;
 use crate::connect::{Fault, Session, Target};
 use crate::journal::Journal;
+use crate::log;
 use crate::probe::QueueProbes;
 use crate::probe::activity::Activity;
 use crate::probe::backend::Backend;
@@ -20,6 +23,7 @@ use crate::probe::{ProbeHealth, Snapshot, leases, maintenance};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tracing::{Instrument, info};
 
 /// The probes, their slots, and what they know.
 pub struct Round {
@@ -110,7 +114,8 @@ macro_rules! probe {
     ($db:expr, $slot:expr, $work:expr) => {
         if $slot.due(Instant::now()) {
             $db.within($slot.deadline());
-            let result = $work.await;
+            let span = log::probe($slot.name());
+            let result = $work.instrument(span).await;
             $slot.done(Instant::now(), result)?;
         }
     };
@@ -119,6 +124,7 @@ macro_rules! probe {
 impl Round {
     /// No probe has run yet.
     pub fn new(target: Target, config: Arc<Config>) -> anyhow::Result<Self> {
+        info!(allowed = config.allow_writes, "writes");
         Ok(Self {
             queues: QueueProbes::new(&config)?,
             target,
@@ -160,8 +166,19 @@ impl Round {
     pub async fn run_database(&mut self, db: &Session) -> Result<(), Fault> {
         let s = &mut self.slots;
         probe!(db, s.server, async {
+            let before = (
+                self.snapshot.server.version.clone(),
+                self.snapshot.server.in_recovery,
+            );
             Server::read(db, &mut self.snapshot).await?;
             let server = &mut self.snapshot.server;
+            if before != (server.version.clone(), server.in_recovery) {
+                info!(
+                    server = server.version,
+                    standby = server.in_recovery,
+                    "server"
+                );
+            }
             server.read_only = !self.config.allow_writes || server.in_recovery;
             Ok(())
         });
@@ -205,7 +222,8 @@ impl Round {
         if self.watched && s.failures.due(Instant::now()) {
             let (begun, before) = (Instant::now(), db.spent());
             db.within(s.failures.deadline());
-            let result = self.queues.failures(db, now).await;
+            let work = self.queues.failures(db, now);
+            let result = work.instrument(log::probe(s.failures.name())).await;
             let done = Instant::now();
             let cost = match &result {
                 Ok(()) => db.spent().saturating_sub(before),
@@ -234,7 +252,14 @@ impl Round {
         self.systems.extend(names(&self.queues));
         self.queues.detect(db).await?;
         let here = names(&self.queues);
-        self.snapshot.gone = self.systems.difference(&here).cloned().collect();
+        for system in here.difference(&self.systems) {
+            info!(system, "queue found");
+        }
+        let gone: Vec<String> = self.systems.difference(&here).cloned().collect();
+        for system in gone.iter().filter(|g| !self.snapshot.gone.contains(g)) {
+            info!(system, "queue gone");
+        }
+        self.snapshot.gone = gone;
         self.channels.clear();
         for instance in self.queues.instances() {
             self.channels.extend(instance.channels(db).await?);
@@ -262,52 +287,6 @@ impl Round {
             self.snapshot.cost = None;
         }
         self.snapshot.clone()
-    }
-
-    /// Listens to the queues' channels; stops when the notification queue fills, since a listener that lags
-    /// makes other people's commits fail.
-    async fn listen(&mut self, db: &Session) -> Result<(), Fault> {
-        let server = &mut self.snapshot.server;
-        let usage = self.snapshot.maintenance.notify_queue.unwrap_or(0.0);
-        if usage > self.config.thresholds.notify_unlisten {
-            if self.listening.as_ref().is_some_and(|l| !l.is_empty()) {
-                db.execute("UNLISTEN *").await?;
-            }
-            self.listening = None;
-            server.push = format!("off: the notification queue is {:.0}% full", usage * 100.0);
-            return Ok(());
-        }
-        let channels = if server.in_recovery {
-            Vec::new()
-        } else {
-            self.channels.clone()
-        };
-        if self.listening.as_ref() == Some(&channels) {
-            return Ok(());
-        }
-        let mut sql = String::from("UNLISTEN *");
-        for channel in &channels {
-            sql.push_str(&format!("; LISTEN \"{}\"", channel.replace('"', "\"\"")));
-        }
-        if !server.in_recovery {
-            match db.execute(&sql).await {
-                Err(fault) if fault.closed => return Err(fault),
-                Err(fault) => {
-                    server.push = format!("off: {fault}");
-                    self.listening = Some(channels);
-                    return Ok(());
-                }
-                Ok(()) => {}
-            }
-        }
-        server.push = if channels.is_empty() {
-            "polling"
-        } else {
-            "listen"
-        }
-        .into();
-        self.listening = Some(channels);
-        Ok(())
     }
 
     /// Fetches what the detail layer asks for.
@@ -389,6 +368,12 @@ impl Round {
                 Ok(Run::new(plan, steps, table, journal, rate))
             }
             Err(why) => {
+                info!(
+                    action = plan.action_id,
+                    verb = plan.verb.name(),
+                    reason = why,
+                    "write refused"
+                );
                 let why = format!("nothing was written: {why}");
                 Err(Outcome::nothing(plan.verb, plan.targets.len(), why))
             }

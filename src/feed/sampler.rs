@@ -9,11 +9,13 @@ use crate::connect::session::Purpose;
 use crate::connect::{Fault, Session, Target};
 use crate::feed::round::Round;
 use crate::findings::Tracker;
+use crate::log::{self, told};
 use crate::once::Refused;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::time::{sleep_until, timeout};
+use tracing::{error, info};
 
 /// Retries after a loss, and while no connection slot is free. Both are jittered by a quarter.
 const RETRY: Duration = Duration::from_millis(800);
@@ -28,6 +30,8 @@ pub struct Sampler {
     round: Round,
     tracker: Tracker,
     hands: Hands,
+    /// Refreshes come less often than wanted.
+    stretched: bool,
 }
 
 enum End {
@@ -52,6 +56,7 @@ impl Sampler {
             target,
             news,
             orders,
+            stretched: false,
         })
     }
 
@@ -89,7 +94,9 @@ impl Sampler {
                 Err(fault) => fault,
             };
             let fatal = !(fault.no_slot() || fault.not_ready());
+            let (sqlstate, reason) = (fault.code.clone(), told(&fault));
             if !connected_before && fatal {
+                error!(sqlstate, reason, "given up: the first connection failed");
                 let refused = Refused::new(&self.target.host, fault);
                 let _ = self.news.send(News::Refused(refused.to_string())).await;
                 return;
@@ -99,6 +106,7 @@ impl Sampler {
             } else {
                 RETRY
             });
+            info!(sqlstate, reason, retry_s = pause.as_secs_f64(), "next try");
             let why = full::why(&fault, &self.round.snapshot);
             let news = if connected_before {
                 News::Lost {
@@ -152,6 +160,8 @@ impl Sampler {
             let (statements, us) = session.take_cost();
             let now = Instant::now();
             self.pace.spent(now, Duration::from_micros(us));
+            log::refreshed(begun, (statements, us), self.pace.interval());
+            log::paced(&self.pace, now, &mut self.stretched);
             let own = &mut self.round.snapshot.own;
             own.connections = 1 + self.hands.connections();
             own.statements_per_refresh = statements;
@@ -210,6 +220,7 @@ impl Sampler {
                         Some(Order::Strike(strike)) => match self.round.with(session.pid) {
                             Ok(with) => self.hands.strike(strike, with),
                             Err(why) => {
+                                info!(action = strike.action_id, reason = why, "write refused");
                                 let fault = Fault::own(why);
                                 struck(&self.news, strike.not_begun(&fault)).await;
                             }
@@ -247,11 +258,13 @@ async fn refuse_orders(
                 let _ = news.send(News::Preview(n, why)).await;
             }
             Some(Order::Act(plan)) => {
+                info!(action = plan.action_id, "write refused: no connection");
                 let outcome = Box::new(no_connection(&plan));
                 let _ = news.send(News::Outcome(outcome)).await;
             }
             Some(Order::Watch(on)) => round.watch(on),
             Some(Order::Strike(strike)) => {
+                info!(action = strike.action_id, "write refused: no connection");
                 let fault = Fault::own("no connection to the database");
                 struck(news, strike.not_begun(&fault)).await;
             }
