@@ -3,9 +3,9 @@
 
 use super::line::{self, quoted};
 use anyhow::{Result, bail};
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, IsTerminal, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -58,9 +58,8 @@ impl File {
         Ok(log)
     }
 
-    /// Anew for each write, so that a file that was moved away is followed by a fresh one. Never waits for the reader of a
-    /// pipe.
-    fn appendable(&self) -> io::Result<std::fs::File> {
+    /// Never waits for the reader of a pipe.
+    fn appendable(&self) -> io::Result<fs::File> {
         let mut options = OpenOptions::new();
         options.append(true).create(true).mode(0o600);
         options.custom_flags(nix::fcntl::OFlag::O_NONBLOCK.bits());
@@ -94,10 +93,10 @@ impl File {
     }
 
     fn run(&self) {
-        let mut bytes = Vec::new();
+        let (mut bytes, mut file) = (Vec::new(), None);
         loop {
             let ends = self.next(&mut bytes);
-            let written = self.write(&mut bytes);
+            let written = self.write(&mut file, &mut bytes);
             let mut state = self.state();
             if let Err(error) = written {
                 if !state.failed {
@@ -143,9 +142,16 @@ impl File {
         state.ends
     }
 
-    /// Writes what it can; what it could not is left.
-    fn write(&self, bytes: &mut Vec<u8>) -> io::Result<()> {
-        let mut file = self.appendable()?;
+    /// Writes what it can; what it could not is left. A file that was moved away is followed by a fresh one.
+    fn write(&self, open: &mut Option<fs::File>, bytes: &mut Vec<u8>) -> io::Result<()> {
+        let here = |file: &fs::File| match (file.metadata(), fs::metadata(&self.path)) {
+            (Ok(ours), Ok(named)) => ours.dev() == named.dev() && ours.ino() == named.ino(),
+            _ => false,
+        };
+        let mut file = match open.take().filter(here) {
+            Some(file) => file,
+            None => self.appendable()?,
+        };
         while !bytes.is_empty() {
             match file.write(bytes) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
@@ -154,6 +160,7 @@ impl File {
                 Err(e) => return Err(e),
             }
         }
+        *open = Some(file);
         Ok(())
     }
 }

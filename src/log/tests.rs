@@ -126,6 +126,25 @@ fn messages_about_data_end_before_them() {
 }
 
 #[test]
+fn a_file_that_was_moved_away_is_followed_by_a_fresh_one() {
+    let here = Directory::new("moved");
+    let (path, old) = (here.0.join("log"), here.0.join("log.1"));
+    let file = open(path.clone()).expect("opens");
+    let size = |path: &Path| std::fs::metadata(path).map_or(0, |m| m.len());
+    tracing::subscriber::with_default(subscriber(Level::Info, &[], file.clone()), || {
+        info!("one");
+        while size(&path) == 0 {
+            std::thread::yield_now();
+        }
+        std::fs::rename(&path, &old).expect("moved");
+        info!("two");
+    });
+    assert_eq!(file.end(), None);
+    let read = |path| std::fs::read_to_string(path).expect("written");
+    assert!(read(&old).ends_with(" one\n") && read(&path).ends_with(" two\n"));
+}
+
+#[test]
 fn what_finds_no_room_is_counted_and_the_rest_is_written_when_it_can_be() {
     let here = Directory::new("file");
     let (directory, path) = (here.0.join("disk"), here.0.join("disk/log"));
