@@ -3,8 +3,8 @@
 use super::told;
 use crate::connect::session::Purpose;
 use crate::connect::{Fault, Param};
-use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -154,8 +154,9 @@ fn verb(sql: &str) -> &str {
 
 /// Names a text, the same in every run.
 fn id(sql: &str) -> u32 {
-    let hash = Sha256::digest(sql.as_bytes());
-    u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]])
+    let mut hasher = DefaultHasher::new();
+    sql.hash(&mut hasher);
+    hasher.finish() as u32
 }
 
 fn short(id: u32) -> String {
