@@ -232,9 +232,9 @@ fn levels(here: &Here) {
         .permissions();
     assert_eq!(mode.mode() & 0o777, 0o600);
     // it is appended to, from any command
-    let both = here.log("info", "info", &["doctor", url]);
+    let both = here.log("info", "info", &["grants", url]);
     assert!(both.starts_with(&info) && both.len() > info.len());
-    find(&both, info.len(), &["jobtop begins", "command=doctor"]);
+    find(&both, info.len(), &["jobtop begins", "command=grants"]);
 }
 
 fn secrets(here: &Here) {
@@ -451,6 +451,6 @@ fn full(here: &Here) {
     pty.wait("data", |s| live(s) && !s.contains(said));
     pty.keys("q");
     assert_eq!(pty.exit_code(), 0);
-    let (code, text) = here.run(&[&here.url, "--once", "--log", "/dev/full"], &[]);
+    let (code, text) = here.run(&["tasks", &here.url, "--log", "/dev/full"], &[]);
     assert!(code == 0 && text.matches(said).count() == 1, "{text}");
 }
