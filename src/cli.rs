@@ -1,5 +1,9 @@
 //! The command line. Its doc comments are `--help`.
 
+mod log;
+
+pub use log::Log;
+
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -118,6 +122,9 @@ pub struct Place {
     /// Configuration file; by default jobtop/config.toml in the user's configuration directory
     #[arg(long, value_name = "FILE", env = "JOBTOP_CONFIG", global = true)]
     pub config: Option<PathBuf>,
+    /// The log
+    #[command(flatten)]
+    pub log: Log,
 }
 
 /// Flags of the screen.
@@ -213,6 +220,9 @@ pub struct Act {
     /// Configuration file; by default jobtop/config.toml in the user's configuration directory
     #[arg(long, value_name = "FILE", env = "JOBTOP_CONFIG")]
     pub config: Option<PathBuf>,
+    /// The log
+    #[command(flatten)]
+    pub log: Log,
     /// The queue system, where the database holds several (agent_queue, agent_jobs, ...)
     #[arg(long)]
     pub system: Option<String>,
@@ -311,6 +321,9 @@ pub struct Demo {
     /// Configuration file for the screen
     #[arg(long, value_name = "FILE", env = "JOBTOP_CONFIG")]
     pub config: Option<PathBuf>,
+    /// The log
+    #[command(flatten)]
+    pub log: Log,
     /// The screen
     #[command(flatten)]
     pub look: Look,

@@ -3,6 +3,7 @@
 //! The file is TOML; an unknown key is an error that names it. `jobtop config` prints the effective settings in
 //! the same format, so its output is a valid file.
 
+use crate::log::Level;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -41,6 +42,10 @@ pub struct Config {
     /// Where what was done is recorded; by default `jobtop/journal.jsonl` in the user's state directory
     /// (`$XDG_STATE_HOME`, `~/.local/state`, `~/Library/Application Support` on macOS).
     pub journal_file: Option<PathBuf>,
+    /// A file to which is appended what jobtop and the server say to each other; none by default.
+    pub log: Option<PathBuf>,
+    /// How much of it: `error`, `info`, `debug` or `trace`.
+    pub log_level: Level,
     /// Directories with further queue profiles (`*.toml`).
     pub profiles: Vec<PathBuf>,
     /// Values for the settings that profiles declare, by system: `[settings.workflow_jobs] time_zone = "UTC"`.
@@ -202,6 +207,8 @@ impl Default for Config {
             .to_vec(),
             output_dir: None,
             journal_file: None,
+            log: None,
+            log_level: Level::default(),
             profiles: Vec::new(),
             settings: BTreeMap::new(),
             budgets: Vec::new(),

@@ -20,13 +20,14 @@ use crate::connect::session::Purpose;
 use crate::connect::{Fault, Session, Target};
 use crate::feed::push::{Sent, test};
 use crate::feed::round::Round;
+use crate::log;
 use crate::once::Refused;
 use crate::probe::Snapshot;
 use crate::queue::{Instance, detect, profiles};
 use facts::Facts;
 use page::{Level, Page, Part};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How our sessions are called.
 const NAME: &str = "jobtop doctor";
@@ -114,9 +115,11 @@ async fn refreshes(
             tokio::time::sleep(APART).await;
         }
         db.take_cost();
+        let begun = Instant::now();
         round.run_database(db).await?;
         round.run_queues(db).await?;
         let (statements, us) = db.take_cost();
+        log::refreshed(begun, (statements, us), APART);
         if us < least.1 {
             least = (statements, us);
         }

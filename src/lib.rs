@@ -20,6 +20,7 @@ pub mod feed;
 pub mod findings;
 pub mod journal;
 pub mod keys;
+pub mod log;
 pub mod migrate;
 pub mod once;
 pub mod panes;

@@ -5,11 +5,12 @@ use crate::connect::session::Purpose;
 use crate::connect::{Fault, Session, Target};
 use crate::feed::round::Round;
 use crate::findings::{Finding, Report, Severity, Tracker};
+use crate::log;
 use crate::probe::Snapshot;
 use crate::probe::tasks::Filter;
 use serde::Serialize;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The connection could not be made: exit code 2.
 #[derive(Debug, thiserror::Error)]
@@ -61,9 +62,11 @@ pub async fn snapshot(target: &Target, config: &Arc<Config>) -> anyhow::Result<(
         looks += 1;
         session.take_cost();
         tokio::time::sleep(Duration::from_secs(1)).await;
+        let begun = Instant::now();
         round.run_database(&session).await?;
         round.run_queues(&session).await?;
         let (statements, us) = session.take_cost();
+        log::refreshed(begun, (statements, us), Duration::from_secs(1));
         let own = &mut round.snapshot.own;
         own.connections = 1;
         own.statements_per_refresh = statements;

@@ -199,6 +199,9 @@ impl Screen {
 
     async fn take(&mut self, msg: Msg) -> Result<Option<Ended>> {
         let now = self.now();
+        if let Some(why) = crate::log::trouble() {
+            self.app.update(now, Msg::Saved(Err(why)));
+        }
         if let Msg::Feed(News::Outcome(_) | News::Struck(_)) = &msg {
             self.writes = self.writes.saturating_sub(1);
         }

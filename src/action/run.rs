@@ -6,11 +6,13 @@ use super::diary::{About, Diary};
 use super::{Fate, Outcome, Plan, Target as Task};
 use crate::connect::{Fault, Session, Target};
 use crate::journal::Journal;
+use crate::log::{self, told};
 use crate::queue::action::ActionSql;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tracing::{Instrument, error, info};
 
 /// Rows in one transaction, at most.
 pub const CHUNK: usize = 100;
@@ -151,8 +153,10 @@ impl Run {
             true => self.plan.action_id.clone(),
             false => format!("{}/{}", self.plan.action_id, self.sent),
         };
-        let noted = match self.write_down(db, target, &id, &chunk).await {
-            Ok(()) => self.send(db, target, &id, chunk).await,
+        let span = log::action(&id);
+        let down = self.write_down(db, target, &id, &chunk);
+        let noted = match down.instrument(span.clone()).await {
+            Ok(()) => self.send(db, target, &id, chunk).instrument(span).await,
             Err(why) => return self.end(Some(self.nothing(&why))),
         };
         if let Err(why) = noted {
@@ -204,24 +208,41 @@ impl Run {
     ) -> Result<(), String> {
         let sql = &self.steps[chunk.step];
         let table = self.table.as_deref();
+        info!(
+            verb = self.plan.verb.name(),
+            tasks = chunk.targets.len(),
+            "write begins"
+        );
         let ended = perform(db, &self.plan, id, sql, &chunk.targets, table).await;
         let Some(diary) = &self.diary else {
             return Ok(());
         };
         match ended {
             Ended::Written(fates) => {
+                let changed = fates.iter().filter(|f| f.done()).count();
+                info!(tasks = fates.len(), changed, "write committed");
                 let noted = diary.ended(&row(&self.plan, id, sql.text(), &fates));
                 self.took(chunk, fates);
                 noted
             }
             Ended::Nothing(fault) => {
+                let (sqlstate, reason) = (fault.code.as_deref(), told(&fault));
+                error!(sqlstate, reason, "write rolled back");
                 let noted = diary.failed(id, chunk.ids(), &unwritten(&fault));
                 self.failed(chunk, &fault);
                 noted
             }
             Ended::Unknown { fates, mark, fault } => {
-                let told = resolve(target, &mark, table.map(|t| (t, id))).await;
-                let why = match told {
+                let (sqlstate, reason) = (fault.code.as_deref(), told(&fault));
+                error!(
+                    sqlstate,
+                    reason,
+                    transaction = mark.xid,
+                    "the answer to a commit was lost"
+                );
+                let fate = resolve(target, &mark, table.map(|t| (t, id))).await;
+                info!(transaction = mark.xid, fate = ?fate, "the server was asked what became of it");
+                let why = match fate {
                     Told::Committed => format!(
                         "the answer to a commit was lost ({fault}), but the server says it was written"
                     ),
@@ -233,11 +254,11 @@ impl Run {
                         mark.xid
                     ),
                 };
-                let noted = match told {
+                let noted = match fate {
                     Told::Committed => diary.ended(&row(&self.plan, id, sql.text(), &fates)),
                     _ => diary.failed(id, chunk.ids(), &why),
                 };
-                match told {
+                match fate {
                     Told::Committed => self.took(chunk, fates),
                     Told::RolledBack => {}
                     Told::Nothing => self.outcome.unknown += chunk.targets.len() as u64,
@@ -322,10 +343,23 @@ impl Run {
             .fates
             .extend(locked.into_iter().map(|(_, fate, _)| fate));
         self.todo.clear();
-        self.over = true;
         if self.outcome.stopped.is_none() {
             self.outcome.stopped = stopped;
         }
+        if std::mem::replace(&mut self.over, true) {
+            return;
+        }
+        let o = &self.outcome;
+        info!(
+            action = o.action_id,
+            verb = o.verb.name(),
+            asked = o.asked,
+            changed = o.changed(),
+            skipped = o.skipped(),
+            unknown = o.unknown,
+            not_reached = o.not_reached(),
+            "write ends"
+        );
     }
 
     /// What became of it.

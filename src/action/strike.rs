@@ -12,9 +12,11 @@ use super::journal::{self, Entry};
 use crate::connect::session::Purpose;
 use crate::connect::{Cells, Fault, Session};
 use crate::journal::Journal;
+use crate::log;
 use crate::probe::backend::Backend;
 use std::time::Duration;
 use tokio_postgres::types::Type;
+use tracing::{Instrument, info};
 
 /// What jobtop's own sessions are called.
 const OURS: [&str; 2] = ["jobtop", "jobtop write"];
@@ -119,6 +121,15 @@ impl Strike {
 
     /// Carries it out on any session of ours that may write, and writes it down in the local journal before and after.
     pub async fn carry_out(self, db: &Session, with: &With) -> Struck {
+        let (span, verb, backend) = (log::action(&self.action_id), self.how.name(), self.pid);
+        span.in_scope(|| info!(verb, backend, "write begins"));
+        let struck = self.struck(db, with).instrument(span.clone()).await;
+        let outcome = struck.verdict.name();
+        span.in_scope(|| info!(verb, backend, outcome, "write ends"));
+        struck
+    }
+
+    async fn struck(self, db: &Session, with: &With) -> Struck {
         let about = About {
             id: &self.action_id,
             action: self.how.name().into(),

@@ -22,6 +22,7 @@ use crate::cli::{Cli, Command, Look, Migrate, Place, Tasks, Watch};
 use crate::config::Config;
 use crate::connect::session::Purpose;
 use crate::connect::{Session, Target};
+use crate::log::{self, Begun};
 use crate::once::{self, Refused};
 use crate::probe::State;
 use crate::probe::tasks::Filter;
@@ -85,6 +86,34 @@ impl Exit {
 /// Runs a command to its end.
 pub fn run(cli: Cli) -> Exit {
     term::install_panic_hook();
+    let log = match log(&cli) {
+        Ok(log) => log,
+        Err(exit) => return exit,
+    };
+    let exit = carry_out(cli);
+    if let Some(trouble) = log.and_then(|log| log.end(exit.code())) {
+        // stderr may be gone with the terminal
+        let _ = writeln!(
+            std::io::stderr(),
+            "jobtop: {}",
+            crate::text::clean(&trouble)
+        );
+    }
+    exit
+}
+
+/// Opens the log that is asked for, before anything else is done.
+fn log(cli: &Cli) -> Result<Option<Begun>, Exit> {
+    let Some((given, file, command)) = cli.log() else {
+        return Ok(None);
+    };
+    let usage = |e: anyhow::Error| Exit::Usage(format!("{e:#}"));
+    let mut config = Config::load(file).map_err(usage)?;
+    given.over(&mut config);
+    log::begin(&config, command).map_err(usage)
+}
+
+fn carry_out(cli: Cli) -> Exit {
     let result = match cli.command {
         None => watch(&cli.watch),
         Some(Command::Demo(args)) => demo::demo(&args),
@@ -303,7 +332,8 @@ async fn plain_client(target: &Target) -> Result<tokio_postgres::Client> {
 
 fn print_config(args: &Watch) -> Result<Exit> {
     let file = args.place.config.as_deref();
-    let config = or_exit!(config(file, &args.look, args.allow_writes));
+    let mut config = or_exit!(config(file, &args.look, args.allow_writes));
+    args.place.log.over(&mut config);
     print(&config.to_toml()?)?;
     Ok(Exit::Fine)
 }

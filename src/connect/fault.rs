@@ -4,6 +4,9 @@ use super::person::Lack;
 use std::error::Error as _;
 use std::fmt;
 
+/// Source files of procedural languages, as an error's own fields have them.
+const LANGUAGES: [&str; 4] = ["pl_exec.", "plpy_", "plperl.", "pltcl."];
+
 /// A failure of a connection or a statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
@@ -17,6 +20,8 @@ pub struct Fault {
     pub tls: bool,
     /// What a person could add.
     pub lacks: Option<Lack>,
+    /// What a log says in place of the message, where that may hold a secret or what rows hold.
+    pub logged: Option<String>,
 }
 
 impl Fault {
@@ -28,6 +33,7 @@ impl Fault {
             closed: false,
             tls: false,
             lacks: None,
+            logged: None,
         }
     }
 
@@ -68,9 +74,16 @@ impl Fault {
     /// What the client library complains of.
     pub fn from_ref(error: &tokio_postgres::Error) -> Self {
         if let Some(db) = error.as_db_error() {
+            // words of a function that somebody wrote
+            let raised = db.code().code().starts_with("P0")
+                || db
+                    .file()
+                    .is_some_and(|f| LANGUAGES.iter().any(|l| f.starts_with(l)));
             return Self {
                 code: Some(db.code().code().to_string()),
                 closed: error.is_closed() || db.severity() == "FATAL" || db.severity() == "PANIC",
+                logged: raised
+                    .then(|| "a function of the database raised it, in words of its own".into()),
                 ..Self::own(db.message())
             };
         }

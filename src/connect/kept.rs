@@ -4,9 +4,11 @@
 //! (26000, 42P05): then nothing is prepared any more.
 
 use super::Fault;
+use crate::log::told;
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use tokio_postgres::Statement;
+use tracing::info;
 
 /// Statements kept at most: each costs the server memory. Several times what three queue systems need.
 const ROOM: usize = 96;
@@ -82,6 +84,12 @@ impl Kept {
         // "cached plan must not change result type"
         let stale = fault.is("0A000");
         if pooled {
+            let (sqlstate, reason) = (fault.code.as_deref(), told(fault));
+            info!(
+                sqlstate,
+                reason,
+                "statements are prepared no more: a pooler hands out one server session after another"
+            );
             self.off = true;
             self.statements.clear();
         } else if stale {

@@ -8,12 +8,14 @@ use super::target::{Attrs, Target};
 use super::tls::{self, Locked, Mode};
 use super::wire::{self, Address, Wire};
 use super::{Fault, Secret};
+use crate::log::told;
 use rand::seq::SliceRandom;
 use std::time::Duration;
 use tokio_postgres::config::{SslMode, SslNegotiation};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config, Connection, SimpleQueryMessage};
 use tokio_postgres_rustls::MakeRustlsConnect;
+use tracing::{error, info};
 
 /// What has to be polled for a client to get answers.
 pub type Line = Connection<Gate<Wire>, Gate<Protected>>;
@@ -121,16 +123,59 @@ impl Attempt {
         let miss = |fault, next| Miss { fault, next };
         let route = self.target.route.clone();
         let addresses = within(route.limit, wire::addresses(&self.endpoint, route.shuffle)).await;
-        let addresses = addresses.map_err(|fault| miss(fault, true))?;
+        let addresses = addresses.map_err(|fault| {
+            let (host, reason) = (self.endpoint.host.as_str(), told(&fault));
+            error!(host, reason, "the host's name is not known");
+            miss(fault, true)
+        })?;
         let mut last = miss(Fault::own("the host's name has no address"), true);
         for address in addresses {
-            match self.suitable(&address, config, attrs).await {
+            self.announce(&address, config, attrs);
+            let tried = self.suitable(&address, config, attrs).await;
+            self.tell(&tried);
+            match tried {
                 Ok(opened) => return Ok(opened),
                 Err(missed) if missed.next => last = missed,
                 missed => return missed,
             }
         }
         Err(last)
+    }
+
+    /// Says in the log where is connected to, as whom and how. Options may hold secrets, and are left out.
+    fn announce(&self, address: &Address, config: &Config, attrs: Attrs) {
+        let (address, sslmode) = match address {
+            Address::Socket => ("a socket".to_string(), None),
+            Address::Tcp(address) => (address.to_string(), Some(self.target.route.tls.mode)),
+        };
+        info!(
+            host = self.endpoint.host,
+            port = self.endpoint.port,
+            address,
+            role = config.get_user(),
+            database = config.get_dbname(),
+            application = config.get_application_name(),
+            sslmode = sslmode.and_then(Mode::name),
+            wanted = Some(attrs)
+                .filter(|a| *a != Attrs::Any)
+                .and_then(Attrs::name),
+            "connecting"
+        );
+    }
+
+    fn tell(&self, tried: &Result<Opened, Miss>) {
+        let host = self.endpoint.host.as_str();
+        match tried {
+            Ok(opened) => {
+                let server = opened.line.parameter("server_version");
+                let protection = opened.reached.protection.as_str();
+                info!(host, protection, server, "logged in");
+            }
+            Err(Miss { fault, .. }) => {
+                let (sqlstate, reason) = (fault.code.as_deref(), told(fault));
+                error!(host, sqlstate, reason, "no connection");
+            }
+        }
     }
 
     async fn suitable(
@@ -289,6 +334,11 @@ impl Attempt {
         } else if let Some(advice) = advice(&fault) {
             fault.message = format!("{}: {advice}", fault.message);
         }
+        // the server repeats what it does not understand or like
+        let options = self.target.config.get_options().is_some();
+        if options && (fault.is("42") || fault.is("22")) {
+            fault.logged = Some("the server refuses the options".into());
+        }
         Miss {
             // the server is not ready, but it may be the standby of one that is
             next: fault.is("57P03"),
@@ -379,14 +429,17 @@ fn together(mut misses: Vec<(String, Fault)>) -> Fault {
     if misses.len() == 1 {
         return misses.remove(0).1;
     }
-    let message: Vec<String> = misses
-        .iter()
-        .map(|(place, fault)| format!("{place}: {}", fault.message))
-        .collect();
+    let each = |words: fn(&Fault) -> String| -> String {
+        let each = misses
+            .iter()
+            .map(|(place, fault)| format!("{place}: {}", words(fault)));
+        each.collect::<Vec<_>>().join("; ")
+    };
     Fault {
+        logged: Some(each(told)),
         // worth waiting for, if one of them is
         code: misses.iter().find_map(|(_, f)| f.code.clone()),
         closed: true,
-        ..Fault::own(message.join("; "))
+        ..Fault::own(each(|fault| fault.message.clone()))
     }
 }

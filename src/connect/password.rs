@@ -88,10 +88,12 @@ async fn run(command: &str, limit: Duration, whose: Whose<'_>) -> Result<Secret,
         };
         let err = String::from_utf8_lossy(&err);
         let line = err.lines().map(str::trim).find(|l| !l.is_empty());
-        return Err(failed(match line {
+        let mut fault = failed(match line {
             Some(line) => format!("{how}: {line}"),
             None => format!("{how} and says nothing"),
-        }));
+        });
+        fault.logged = Some(failed(how).message);
+        return Err(fault);
     }
     let text = String::from_utf8(out).map_err(|_| failed("gave no UTF-8 text".into()))?;
     let text = text.trim_end_matches(['\n', '\r']);

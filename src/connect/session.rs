@@ -6,6 +6,7 @@ use super::open::Opened;
 pub use super::purpose::Purpose;
 use super::purpose::READ_BACK;
 use super::{Cells, Fault, Reached, Target};
+use crate::log::Talk;
 use futures_util::StreamExt;
 use futures_util::stream::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -46,6 +47,7 @@ pub struct Session {
     any_bytes: bool,
     /// In a transaction that was begun by name.
     inside: AtomicBool,
+    talk: Arc<Talk>,
     /// Our backend.
     pub pid: i32,
     /// Which server it is, and what protects the connection.
@@ -89,17 +91,20 @@ impl Session {
             line: mut connection,
             reached,
         } = opened?;
+        let version = connection.parameter("server_version").map(String::from);
+        let talk = Talk::new(purpose);
+        let heard = talk.clone();
         let hint = Arc::new(Notify::new());
         let (sender, closed) = watch::channel(None);
         let echo = Arc::new(Notify::new());
-        let (flag, heard) = (hint.clone(), echo.clone());
+        let (flag, echoed) = (hint.clone(), echo.clone());
         let task = tokio::spawn(async move {
             let mut last: Option<Fault> = None;
             let mut messages = poll_fn(move |cx| connection.poll_message(cx));
             while let Some(message) = messages.next().await {
                 match message {
                     Ok(AsyncMessage::Notification(n)) if n.channel().starts_with(ECHO) => {
-                        heard.notify_one();
+                        echoed.notify_one();
                     }
                     Ok(AsyncMessage::Notification(_)) => flag.notify_one(),
                     // a shutdown or a crash elsewhere is announced as a notice, then the line is cut
@@ -123,6 +128,9 @@ impl Session {
                     }
                 }
             }
+            if let Some(fault) = &last {
+                heard.lost(fault);
+            }
             let fault = last.unwrap_or_else(|| Fault {
                 closed: true,
                 ..Fault::own("the server closed the connection")
@@ -144,11 +152,13 @@ impl Session {
             footing,
             any_bytes: false,
             inside: AtomicBool::new(false),
+            talk,
             pid: 0,
             reached,
         };
-        session.check().await?;
-        Ok(session)
+        let checked = session.check().await;
+        session.talk.opened(version.as_deref(), &checked);
+        checked.map(|()| session)
     }
 
     async fn check(&mut self) -> Result<(), Fault> {
@@ -157,18 +167,23 @@ impl Session {
                     (current_setting('server_encoding') = 'SQL_ASCII')::bool AS any_bytes"
         );
         // what the session has, not what a transaction of ours would give itself
-        let rows = self.fetch(&sql, &[]).await?;
+        let sent = self.talk.sends(&sql, &[]);
+        let rows = self.fetch(&sql, &[]).await;
+        sent.answered(rows.as_ref().map(|r| Some(r.len())), None);
+        let rows = rows?;
         let row = rows
             .first()
             .ok_or_else(|| Fault::own("the server returned no row"))?;
         self.pid = row.int("pid")?.unwrap_or(0) as i32;
         let settings = row.word("settings")?;
+        self.talk.read_back(self.pid, &settings);
         if self
             .purpose
             .read_back()
             .is_some_and(|wanted| wanted != settings)
         {
             self.footing = Footing::Transaction;
+            self.talk.unsettled();
         }
         self.any_bytes = row.flag("any_bytes")?.unwrap_or(false);
         match self.encoding() {
@@ -193,6 +208,14 @@ impl Session {
     /// select. It is a transaction of its own, which begins when the server reads it: so planning (and parsing, where
     /// it is not prepared) is in, while `statement_timestamp()` would be the moment of the Execute message after both.
     pub async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
+        let (sent, before) = (self.talk.sends(sql, params), self.spent());
+        let rows = self.ask(sql, params).await;
+        let us = self.spent().saturating_sub(before).as_micros() as u64;
+        sent.answered(rows.as_ref().map(|r| Some(r.len())), Some(us));
+        rows
+    }
+
+    async fn ask(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
         let sql = format!(
             "SELECT s.*, (extract(epoch FROM clock_timestamp() - transaction_timestamp()) * 1e6)::int8 \
                AS jobtop_us FROM ({sql}) s"
@@ -220,6 +243,7 @@ impl Session {
             count(3);
             let deadline = self.wanted.load(Ordering::Relaxed);
             let begin = self.purpose.begin(deadline, self.encoding());
+            self.talk.along(&begin);
             let begin = self.guard(self.client.batch_execute(&begin));
             // an aborted transaction ends with this as well
             let end = self.guard(self.client.batch_execute("COMMIT"));
@@ -233,6 +257,7 @@ impl Session {
             None => self.fetch(sql, params).await,
             Some(set) => {
                 count(1);
+                self.talk.along(&set);
                 let set = self.guard(self.client.batch_execute(&set));
                 let (set, rows) = tokio::join!(set, self.fetch(sql, params));
                 set?;
@@ -281,6 +306,7 @@ impl Session {
                 let statement = self.guard(self.client.prepare_typed(sql, &types)).await?;
                 let us = begun.elapsed().as_micros() as u64;
                 self.server_us.fetch_add(us, Ordering::Relaxed);
+                self.talk.prepared(begun);
                 self.kept().keep(sql, &statement);
                 statement
             }
@@ -319,12 +345,18 @@ impl Session {
     /// Runs statements that return nothing (LISTEN, SAVEPOINT, …).
     pub async fn execute(&self, sql: &str) -> Result<(), Fault> {
         self.statements.fetch_add(1, Ordering::Relaxed);
-        self.guard(self.client.batch_execute(sql)).await
+        let sent = self.talk.sends(sql, &[]);
+        let done = self.guard(self.client.batch_execute(sql)).await;
+        sent.answered(done.as_ref().map(|()| None), None);
+        done
     }
 
     /// Runs one statement as it stands, uncounted: for writes, whose cost is not a refresh's.
     pub async fn write(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
-        self.guard(self.client.query_typed(sql, params)).await
+        let sent = self.talk.sends(sql, params);
+        let rows = self.guard(self.client.query_typed(sql, params)).await;
+        sent.answered(rows.as_ref().map(|r| Some(r.len())), None);
+        rows
     }
 
     async fn guard<T>(
@@ -387,6 +419,9 @@ impl Session {
 
     /// Ends the session and waits (briefly) until the server has been told.
     pub async fn close(self) {
+        if self.ended().is_none() {
+            self.talk.closed();
+        }
         drop(self.client);
         let _ = timeout(Duration::from_millis(500), self.task).await;
     }

@@ -43,6 +43,14 @@ const ATTRS: [(&str, Attrs); 6] = [
     ("prefer-standby", Attrs::PreferStandby),
 ];
 
+impl Attrs {
+    /// As in `target_session_attrs`.
+    pub fn name(self) -> Option<&'static str> {
+        let found = ATTRS.iter().find(|(_, attrs)| *attrs == self);
+        found.map(|(name, _)| *name)
+    }
+}
+
 /// How long one address may take, where nothing else is said. libpq waits for ever.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 

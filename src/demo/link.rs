@@ -8,6 +8,8 @@ use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tokio_postgres::{Client, Row};
+use tracing::Dispatch;
+use tracing::instrument::WithSubscriber;
 
 use super::dice::Dice;
 use crate::connect::open::Opened;
@@ -26,7 +28,11 @@ impl Link {
             client,
             line: connection,
             ..
-        } = target.connect(application, "").await?;
+        } = target
+            .connect(application, "")
+            // the log is about the monitor's connections
+            .with_subscriber(Dispatch::none())
+            .await?;
         let driver = tokio::spawn(async move {
             // Whoever asks next hears that the session has ended.
             let _ = connection.await;

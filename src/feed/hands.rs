@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tracing::info;
 
 /// How our second session is called.
 const NAME: &str = "jobtop write";
@@ -98,6 +99,7 @@ impl Hands {
                     session.close().await;
                 }
                 Err(fault) if fault.no_slot() => {
+                    info!("no slot for a session of its own: the poll session does it");
                     // the sampler takes it; it is gone only with the program
                     let _ = back.send(errand).await;
                 }

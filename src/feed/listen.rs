@@ -3,6 +3,7 @@
 use super::push::Sent;
 use crate::connect::{Fault, Footing, Session};
 use crate::probe::Snapshot;
+use tracing::info;
 
 /// What is listened to on one session, and what is known of its way.
 #[derive(Default)]
@@ -56,27 +57,32 @@ impl Listen {
         };
         let same = self.listening.as_ref() == Some(&channels);
         let push = &mut snapshot.server.push;
-        match deaf {
-            Some(why) => *push = why,
-            None if same => {}
-            None => *push = "listen".into(),
-        }
+        let before = match deaf {
+            Some(why) => std::mem::replace(push, why),
+            None if same => return Ok(()),
+            None => std::mem::replace(push, "listen".into()),
+        };
         if same {
+            // the share of a queue that fills changes, and says nothing new
+            if state(&before) != state(push) {
+                info!(state = push, "push");
+            }
             return Ok(());
         }
         let some = self.listening.as_ref().is_some_and(|l| !l.is_empty());
         let mut sql: Vec<String> = some.then(|| "UNLISTEN *".into()).into_iter().collect();
         let name = |c: &String| format!("LISTEN \"{}\"", c.replace('"', "\"\""));
         sql.extend(channels.iter().map(name));
+        let told_of = channels.join(",");
         self.listening = Some(channels);
-        if sql.is_empty() {
-            return Ok(());
+        if !sql.is_empty() {
+            match db.execute(&sql.join("; ")).await {
+                Err(fault) if fault.closed => return Err(fault),
+                Err(fault) => *push = format!("off: {fault}"),
+                Ok(()) => {}
+            }
         }
-        match db.execute(&sql.join("; ")).await {
-            Err(fault) if fault.closed => return Err(fault),
-            Err(fault) => *push = format!("off: {fault}"),
-            Ok(()) => {}
-        }
+        info!(state = push, channels = told_of, "push");
         Ok(())
     }
 
@@ -117,4 +123,9 @@ impl Listen {
             _ => return None,
         })
     }
+}
+
+/// A state of push without its figures.
+fn state(push: &str) -> String {
+    push.chars().filter(|c| !c.is_numeric()).collect()
 }

@@ -42,6 +42,11 @@ impl Pace {
         self.wanted = Duration::from_secs_f64(seconds);
     }
 
+    /// Time between refreshes that the user asks for.
+    pub fn wanted(&self) -> Duration {
+        self.wanted
+    }
+
     /// A refresh ended at `now` and took `cost` of the server.
     pub fn spent(&mut self, now: Instant, cost: Duration) {
         self.costs.push_back((now, cost));

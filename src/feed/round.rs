@@ -12,6 +12,7 @@ use crate::app::state::Detail;
 use crate::config::Config;
 use crate::connect::{Fault, Session, Target};
 use crate::journal::Journal;
+use crate::log;
 use crate::probe::QueueProbes;
 use crate::probe::activity::Activity;
 use crate::probe::backend::Backend;
@@ -22,6 +23,7 @@ use crate::probe::{ProbeHealth, Snapshot, leases, maintenance};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tracing::{Instrument, info};
 
 /// What each statement of a detail may take: somebody waits for it, and it may be large.
 const FETCH: Duration = Duration::from_secs(3);
@@ -113,7 +115,8 @@ macro_rules! probe {
     ($db:expr, $slot:expr, $work:expr) => {
         if $slot.due(Instant::now()) {
             $db.within($slot.deadline());
-            let result = $work.await;
+            let span = log::probe($slot.name());
+            let result = $work.instrument(span).await;
             $slot.done(Instant::now(), result)?;
         }
     };
@@ -122,6 +125,7 @@ macro_rules! probe {
 impl Round {
     /// No probe has run yet.
     pub fn new(target: Target, config: Arc<Config>) -> anyhow::Result<Self> {
+        info!(allowed = config.allow_writes, "writes");
         Ok(Self {
             queues: QueueProbes::new(&config)?,
             target,
@@ -179,8 +183,19 @@ impl Round {
     pub async fn run_database(&mut self, db: &Session) -> Result<(), Fault> {
         let s = &mut self.slots;
         probe!(db, s.server, async {
+            let before = (
+                self.snapshot.server.version.clone(),
+                self.snapshot.server.in_recovery,
+            );
             Server::read(db, &mut self.snapshot).await?;
             let server = &mut self.snapshot.server;
+            if before != (server.version.clone(), server.in_recovery) {
+                info!(
+                    server = server.version,
+                    standby = server.in_recovery,
+                    "server"
+                );
+            }
             server.read_only = !self.config.allow_writes || server.in_recovery;
             Ok(())
         });
@@ -225,7 +240,8 @@ impl Round {
         if self.watched && s.failures.due(Instant::now()) {
             let (begun, before) = (Instant::now(), db.spent());
             db.within(s.failures.deadline());
-            let result = self.queues.failures(db, now).await;
+            let work = self.queues.failures(db, now);
+            let result = work.instrument(log::probe(s.failures.name())).await;
             let done = Instant::now();
             let cost = match &result {
                 Ok(()) => db.spent().saturating_sub(before),
@@ -254,7 +270,14 @@ impl Round {
         self.systems.extend(names(&self.queues));
         self.queues.detect(db).await?;
         let here = names(&self.queues);
-        self.snapshot.gone = self.systems.difference(&here).cloned().collect();
+        for system in here.difference(&self.systems) {
+            info!(system, "queue found");
+        }
+        let gone: Vec<String> = self.systems.difference(&here).cloned().collect();
+        for system in gone.iter().filter(|g| !self.snapshot.gone.contains(g)) {
+            info!(system, "queue gone");
+        }
+        self.snapshot.gone = gone;
         let mut channels = Vec::new();
         for instance in self.queues.instances() {
             channels.extend(instance.channels(db).await?);
@@ -365,6 +388,12 @@ impl Round {
                 Ok(Run::new(plan, steps, table, journal, rate))
             }
             Err(why) => {
+                info!(
+                    action = plan.action_id,
+                    verb = plan.verb.name(),
+                    reason = why,
+                    "write refused"
+                );
                 let why = format!("nothing was written: {why}");
                 Err(Outcome::nothing(plan.verb, plan.targets.len(), why))
             }

@@ -10,11 +10,13 @@ use crate::connect::session::Purpose;
 use crate::connect::{Fault, Session, Target};
 use crate::feed::round::Round;
 use crate::findings::Tracker;
+use crate::log::{self, told};
 use crate::once::Refused;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::time::{sleep_until, timeout};
+use tracing::{error, info};
 
 /// Retries after a loss, and while no connection slot is free. Both are jittered by a quarter.
 const RETRY: Duration = Duration::from_millis(800);
@@ -31,6 +33,8 @@ pub struct Sampler {
     hands: Hands,
     push: Push,
     first: Option<Session>,
+    /// Refreshes come less often than wanted.
+    stretched: bool,
 }
 
 enum End {
@@ -57,6 +61,7 @@ impl Sampler {
             news,
             orders,
             first: None,
+            stretched: false,
         })
     }
 
@@ -99,7 +104,9 @@ impl Sampler {
                 }
                 Err(fault) => fault,
             };
+            let (sqlstate, reason) = (fault.code.clone(), told(&fault));
             if !connected_before && !fault.may_pass() {
+                error!(sqlstate, reason, "given up: the first connection failed");
                 let refused = Refused::new(&self.target.host, fault);
                 let _ = self.news.send(News::Refused(refused.to_string())).await;
                 return;
@@ -109,6 +116,7 @@ impl Sampler {
             } else {
                 RETRY
             });
+            info!(sqlstate, reason, retry_s = pause.as_secs_f64(), "next try");
             let why = full::why(&fault, &self.round.snapshot);
             let news = if connected_before {
                 News::Lost {
@@ -164,6 +172,8 @@ impl Sampler {
             let (statements, us) = session.take_cost();
             let now = Instant::now();
             self.pace.spent(now, Duration::from_micros(us));
+            log::refreshed(begun, (statements, us), self.pace.interval());
+            log::paced(&self.pace, now, &mut self.stretched);
             let own = &mut self.round.snapshot.own;
             own.connections = 1 + self.hands.connections();
             own.statements_per_refresh = statements;
@@ -239,6 +249,8 @@ impl Sampler {
                             match self.round.with(session.pid) {
                                 Ok(with) => self.hands.strike(strike, with),
                                 Err(why) => {
+                                    let action = &strike.action_id;
+                                    info!(action, reason = why, "write refused");
                                     let fault = Fault::own(why);
                                     struck(&self.news, strike.not_begun(&fault)).await;
                                 }
@@ -284,11 +296,13 @@ async fn refuse_orders(
                 let _ = news.send(News::Preview(n, why)).await;
             }
             Some(Order::Act(plan)) => {
+                info!(action = plan.action_id, "write refused: no connection");
                 let outcome = Box::new(no_connection(&plan));
                 let _ = news.send(News::Outcome(outcome)).await;
             }
             Some(Order::Watch(on)) => round.watch(on),
             Some(Order::Strike(strike)) => {
+                info!(action = strike.action_id, "write refused: no connection");
                 let fault = Fault::own("no connection to the database");
                 struck(news, strike.not_begun(&fault)).await;
             }

@@ -1,8 +1,10 @@
 //! One probe's own cadence and breaker: a probe that fails costs its pane, not the others.
 
 use crate::connect::Fault;
+use crate::log::told;
 use crate::probe::ProbeHealth;
 use std::time::{Duration, Instant};
+use tracing::info;
 
 /// A failing probe is tried again after its cadence, doubled each time, up to this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -34,6 +36,11 @@ impl Slot {
             error: None,
             retry: None,
         }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        self.name
     }
 
     /// What each of its statements may take.
@@ -83,6 +90,13 @@ impl Slot {
     pub fn done(&mut self, now: Instant, result: Result<(), Fault>) -> Result<(), Fault> {
         match result {
             Ok(()) => {
+                if self.failing() {
+                    info!(
+                        probe = self.name,
+                        failures = self.failures,
+                        "breaker closed"
+                    );
+                }
                 self.failures = 0;
                 self.error = None;
                 self.retry = None;
@@ -95,6 +109,14 @@ impl Slot {
                 let pause = self.every.max(Duration::from_secs(1)) * 2u32.pow(self.failures.min(5));
                 self.failures += 1;
                 let pause = pause.min(LONGEST_PAUSE);
+                info!(
+                    probe = self.name,
+                    sqlstate = fault.code,
+                    reason = told(&fault),
+                    failures = self.failures,
+                    retry_s = pause.as_secs_f64(),
+                    "breaker open"
+                );
                 self.due = Some(now + pause);
                 self.error = Some(fault.to_string());
                 self.retry = Some(pause);

@@ -40,6 +40,14 @@ pub enum Mode {
     VerifyFull,
 }
 
+impl Mode {
+    /// As in `sslmode`.
+    pub fn name(self) -> Option<&'static str> {
+        let found = MODES.iter().find(|(_, mode)| *mode == self);
+        found.map(|(name, _)| *name)
+    }
+}
+
 const MODES: [(&str, Mode); 6] = [
     ("disable", Mode::Disable),
     ("allow", Mode::Allow),
