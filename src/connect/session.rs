@@ -314,9 +314,19 @@ impl Session {
         )
     }
 
-    /// Ends the session and waits (briefly) until the server has been told.
+    /// Ends the session and waits (briefly) until the server has been told. Then the line is cut: a statement that
+    /// still runs ends by its deadline, and finds nobody.
     pub async fn close(self) {
-        drop(self.client);
-        let _ = timeout(Duration::from_millis(500), self.task).await;
+        let Self {
+            client, mut task, ..
+        } = self;
+        drop(client);
+        if timeout(Duration::from_millis(500), &mut task)
+            .await
+            .is_err()
+        {
+            task.abort();
+            let _ = task.await;
+        }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! The connection half comes first: it reads nothing that a lock on a task table could block.
 
-use super::slot::Slot;
+use super::clock::{Clock, steady};
+use super::slots::Slots;
 use crate::action::strike::With;
 use crate::action::{Asker, Choice, Outcome, Plan, Run, Verb};
 use crate::app::row::RowId;
@@ -19,7 +20,7 @@ use crate::probe::tasks::Task;
 use crate::probe::{ProbeHealth, Snapshot, leases, maintenance};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The probes, their slots, and what they know.
 pub struct Round {
@@ -29,6 +30,9 @@ pub struct Round {
     maintenance: maintenance::Memory,
     owners: leases::Memory,
     activity: Option<Activity>,
+    clock: Clock,
+    /// The session is new: the server may be another one.
+    fresh: bool,
     /// What `LISTEN` was said for on this session; `None` before it was tried.
     listening: Option<Vec<String>>,
     /// Systems that were found at any time.
@@ -40,59 +44,6 @@ pub struct Round {
     watched: bool,
     /// The sum of the probes so far.
     pub snapshot: Snapshot,
-}
-
-struct Slots {
-    server: Slot,
-    activity: Slot,
-    database: Slot,
-    tables: Slot,
-    detect: Slot,
-    queues: Slot,
-    leases: Slot,
-    tasks: Slot,
-    finished: Slot,
-    cost: Slot,
-    failures: Slot,
-}
-
-impl Slots {
-    fn new() -> Self {
-        let seconds = Duration::from_secs;
-        // at every other refresh of a second: rows that a person reads, and what is done about them takes longer
-        let every_other = Duration::from_millis(1500);
-        // the queues' statements cost most; those about the server must answer also when it is in trouble
-        let (long, short) = (seconds(3), seconds(2));
-        Self {
-            server: Slot::new("server", seconds(30), long),
-            activity: Slot::new("activity", Duration::ZERO, long),
-            database: Slot::new("maintenance", seconds(5), long),
-            tables: Slot::new("tables", seconds(5), long),
-            detect: Slot::new("detect", seconds(30), long),
-            queues: Slot::new("queues", Duration::ZERO, short),
-            leases: Slot::new("leases", every_other, short),
-            tasks: Slot::new("tasks", every_other, short),
-            finished: Slot::new("finished", Duration::ZERO, short),
-            cost: Slot::new("cost", seconds(5), short),
-            failures: Slot::new("failures", seconds(15), long),
-        }
-    }
-
-    fn all(&mut self) -> [&mut Slot; 11] {
-        [
-            &mut self.server,
-            &mut self.activity,
-            &mut self.database,
-            &mut self.tables,
-            &mut self.detect,
-            &mut self.queues,
-            &mut self.leases,
-            &mut self.tasks,
-            &mut self.finished,
-            &mut self.cost,
-            &mut self.failures,
-        ]
-    }
 }
 
 /// Tries a task, which are counted with the attempts, for the tenants that spend.
@@ -126,6 +77,8 @@ impl Round {
             maintenance: maintenance::Memory::default(),
             owners: leases::Memory::default(),
             activity: None,
+            clock: Clock::default(),
+            fresh: true,
             listening: None,
             systems: BTreeSet::new(),
             channels: Vec::new(),
@@ -142,6 +95,7 @@ impl Round {
     pub fn connected(&mut self) {
         self.slots = Slots::new();
         self.listening = None;
+        self.fresh = true;
     }
 
     /// Somebody looks at the failures, or does so no more.
@@ -159,6 +113,7 @@ impl Round {
     /// Runs what is due of the connection half. Fails only when the session is gone.
     pub async fn run_database(&mut self, db: &Session) -> Result<(), Fault> {
         let s = &mut self.slots;
+        let (mut stepped, mut promoted) = (false, false);
         probe!(db, s.server, async {
             Server::read(db, &mut self.snapshot).await?;
             let server = &mut self.snapshot.server;
@@ -167,9 +122,28 @@ impl Round {
         });
         probe!(db, s.activity, async {
             let version = self.snapshot.server.version_num;
-            self.activity = Some(Activity::read(db, version).await?);
+            let sent = steady();
+            let activity = Activity::read(db, version).await?;
+            let step = sent
+                .zip(steady())
+                .and_then(|(sent, came)| self.clock.look(activity.now, sent, came));
+            stepped = step.is_some();
+            promoted = activity.in_recovery != self.snapshot.server.in_recovery;
+            self.activity = Some(activity);
             Ok(())
         });
+        if promoted {
+            // what it may do now is asked at the next refresh
+            s.server.retry();
+        }
+        if stepped {
+            self.forget();
+        }
+        if std::mem::take(&mut self.fresh) {
+            self.clock.another();
+        }
+        self.snapshot.server.clock_step = steady().and_then(|at| self.clock.told(at));
+        let s = &mut self.slots;
         probe!(
             db,
             s.database,
@@ -224,6 +198,16 @@ impl Round {
                 .read_tables(db, &tables, &mut self.snapshot)
         );
         Ok(())
+    }
+
+    /// The server's clock was set: whatever was remembered by it is read again.
+    fn forget(&mut self) {
+        self.queues.forget();
+        self.maintenance.forget();
+        self.owners = leases::Memory::default();
+        for slot in self.slots.all() {
+            slot.hurry();
+        }
     }
 
     async fn detect(&mut self, db: &Session) -> Result<(), Fault> {
