@@ -110,16 +110,21 @@ impl Round {
         }
     }
 
-    /// Runs what is due of the connection half. Fails only when the session is gone.
-    pub async fn run_database(&mut self, db: &Session) -> Result<(), Fault> {
-        let s = &mut self.slots;
-        let (mut stepped, mut promoted) = (false, false);
-        probe!(db, s.server, async {
+    async fn ask_server(&mut self, db: &Session) -> Result<(), Fault> {
+        probe!(db, self.slots.server, async {
             Server::read(db, &mut self.snapshot).await?;
             let server = &mut self.snapshot.server;
             server.read_only = !self.config.allow_writes || server.in_recovery;
             Ok(())
         });
+        Ok(())
+    }
+
+    /// Runs what is due of the connection half. Fails only when the session is gone.
+    pub async fn run_database(&mut self, db: &Session) -> Result<(), Fault> {
+        self.ask_server(db).await?;
+        let s = &mut self.slots;
+        let (mut stepped, mut promoted) = (false, false);
         probe!(db, s.activity, async {
             let version = self.snapshot.server.version_num;
             let sent = steady();
@@ -133,8 +138,8 @@ impl Round {
             Ok(())
         });
         if promoted {
-            // what it may do now is asked at the next refresh
             s.server.retry();
+            self.ask_server(db).await?;
         }
         if stepped {
             self.forget();

@@ -194,6 +194,20 @@ fn a_wrong_clock_here_changes_no_age() {
     }
 }
 
+/// A task is made, and taken by a worker of that name: both are seen.
+fn work(place: &Place, pty: &mut Pty, name: &str) {
+    place.sql(&format!(
+        "SET search_path = agent_queue;
+         SELECT enqueue('on_{name}', 'parse');
+         SELECT claim('on_{name}', 'by_{name}')"
+    ));
+    // in the list of tasks, and among the workers
+    for pane in ["6", "4"] {
+        pty.keys(pane);
+        pty.wait_text(&format!("by_{name} "));
+    }
+}
+
 #[test]
 fn the_servers_clock_may_be_set() {
     let moved = Moved::new("server");
@@ -225,14 +239,11 @@ fn the_servers_clock_may_be_set() {
             verdict(&screen).contains(&said),
             "it is the verdict still:\n{screen}"
         );
-        // work goes on to be counted
-        let queue = format!("since_{way}");
-        place.sql(&format!(
-            "SET search_path = agent_queue; SELECT enqueue('{queue}', 'parse')"
-        ));
-        pty.wait_text(&queue);
+        // what goes on is seen
+        work(&place, &mut pty, way);
         moved.set(0);
         pty.wait("end of it", |s| !verdict(s).contains("clock"));
+        work(&place, &mut pty, &format!("{way}_again"));
         all_sane(&mut pty);
         let lost = "history of what was between the two clocks";
         back(

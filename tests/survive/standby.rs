@@ -7,7 +7,7 @@ use crate::help::{
 };
 use jobtop::demo::cluster::Cluster;
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A standby of this primary. Its data are a copy of those of the stopped primary, which every Postgres can start from: no
 /// pg_basebackup is needed, which the packages fetched for tests lack.
@@ -140,11 +140,16 @@ fn a_standby_is_watched_and_its_promotion_noticed() {
     let said = lost(&anywhere);
     answers(&mut anywhere);
     on_b.wait("the standby", |s| live(s) && s.contains("standby"));
-    let begun = Instant::now();
     assert_eq!(standby.value("SELECT pg_promote()::text"), "true");
+    let begun = Instant::now();
     on_b.wait("the primary", |s| {
         live(s) && s.contains("primary") && s.contains("WRITES ALLOWED")
     });
+    // at the next refresh
+    assert!(
+        begun.elapsed() < Duration::from_secs(5 * 2),
+        "it was noticed late"
+    );
     assert_eq!(
         standby.value(own).lines().next(),
         Some(pid.as_str()),
