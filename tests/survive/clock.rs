@@ -7,6 +7,7 @@ use crate::common::pty::Pty;
 use crate::help::{answers, back, line_with, live, place_on, quit, row, verdict, watching};
 use jobtop::demo::cluster::{Cluster, Options};
 use jobtop::demo::locate::Search;
+use jobtop::demo::reach;
 use std::fs::Permissions;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::PathBuf;
@@ -109,11 +110,19 @@ impl Moved {
             .run()
             .expect("searched")
             .expect("binaries");
+        // the server's user cannot read what lies in root's home
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        let bin = match home {
+            Some(home) if found.dir.starts_with(&home) => {
+                reach::bring(&found.dir, &self.file("pg")).expect("a second place")
+            }
+            _ => found.dir,
+        };
         for program in ["postgres", "initdb"] {
             let [(preload, library), (by, file)] = self.env();
             let script = format!(
                 "#!/bin/sh\n{preload}='{library}' {by}='{file}' exec '{}' \"$@\"\n",
-                found.dir.join(program).display()
+                bin.join(program).display()
             );
             let path = self.file(program);
             std::fs::write(&path, script).expect("written");
