@@ -194,7 +194,7 @@ pub struct Activity {
     pub now: ServerTime,
     /// It is a standby: it may become a primary while we look, and our session stays.
     pub in_recovery: bool,
-    /// Of a standby: when the last change that it shows was committed, by its primary's clock.
+    /// As in [`Server`](super::server::Server).
     pub replayed_at: Option<ServerTime>,
     sessions: Vec<Seen>,
     blocked: Vec<Blocked>,
@@ -216,10 +216,8 @@ impl Activity {
         let first = rows.first().ok_or_else(nothing)?;
         let now = first.time("now")?.ok_or_else(nothing)?;
         let in_recovery = first.flag("in_recovery")?.unwrap_or(false);
-        let sessions = rows
-            .iter()
-            .map(|row| Seen::decode(row, now))
-            .collect::<Result<Vec<_>, _>>()?;
+        let sessions = rows.iter().map(|row| Seen::decode(row, now));
+        let sessions = sessions.collect::<Result<Vec<_>, _>>()?;
         let mut blocked: Vec<Blocked> = sessions
             .iter()
             .filter(|s| !s.blockers.is_empty())
