@@ -21,10 +21,13 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::{interval, timeout};
+use tokio::time::{interval, timeout, timeout_at};
 
 /// The clock on the screen may be behind by this.
 const CLOCK: Duration = Duration::from_millis(900);
+
+/// Ctrl-Z waits so long at most for the end of the session.
+const ASLEEP: Duration = Duration::from_secs(2);
 
 /// How the program ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +95,8 @@ struct Screen {
     config: Arc<Config>,
     /// Actions that were begun and whose end was not heard of.
     writes: u32,
+    /// Ctrl-Z was pressed.
+    stop: bool,
 }
 
 impl Screen {
@@ -117,6 +122,7 @@ impl Screen {
             begun: Instant::now(),
             config: config.clone(),
             writes: 0,
+            stop: false,
         })
     }
 
@@ -126,6 +132,12 @@ impl Screen {
         let mut drawn: Option<Instant> = None;
         let mut ticked = false;
         loop {
+            if std::mem::take(&mut self.stop) {
+                if let Some(ended) = self.suspend(news).await? {
+                    return Ok(ended);
+                }
+                ticked = false;
+            }
             // a frame a second keeps the clock: where data has just brought one, a tick brings no other
             if !(ticked && drawn.is_some_and(|d| d.elapsed() < CLOCK)) {
                 if self.draw().is_err() {
@@ -139,9 +151,7 @@ impl Screen {
                     Asked::End => return Ok(Ended::Signal),
                     Asked::HangUp => return Ok(Ended::HangUp),
                     Asked::Stop => {
-                        if !self.app.suspend().is_empty() {
-                            self.suspend().await?;
-                        }
+                        self.stop = !self.app.suspend().is_empty();
                         ticked = false;
                         continue;
                     }
@@ -233,7 +243,7 @@ impl Screen {
             }
             Effect::Copy(text) => self.tui.copy(&text)?,
             Effect::Repaint => self.tui.repaint()?,
-            Effect::Suspend => self.suspend().await?,
+            Effect::Suspend => self.stop = true,
             Effect::Report => self.report()?,
             Effect::Picture => self.picture(),
         }
@@ -269,15 +279,23 @@ impl Screen {
     }
 
     /// Ctrl-Z: the session is closed first, since a stopped program must not hold one.
-    async fn suspend(&mut self) -> Result<()> {
+    async fn suspend(&mut self, news: &mut mpsc::Receiver<News>) -> Result<Option<Ended>> {
         self.order(Order::Sleep);
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        let end = Instant::now() + ASLEEP;
+        while let Ok(Some(told)) = timeout_at(end.into(), news.recv()).await {
+            if matches!(told, News::Asleep) {
+                break;
+            }
+            if let Some(ended) = self.take(Msg::Feed(told)).await? {
+                return Ok(Some(ended));
+            }
+        }
         self.tui.suspend()?;
         self.order(Order::Wake);
         if let Ok(size) = crossterm::terminal::size() {
             self.app.size = size;
         }
-        Ok(())
+        Ok(None)
     }
 
     fn report(&mut self) -> Result<()> {

@@ -3,48 +3,6 @@
 mod common;
 
 use common::place::Place;
-use std::time::{Duration, Instant};
-
-#[test]
-fn a_stopped_server_leaves_the_data_and_comes_back_by_itself() {
-    let (cluster, place) = Place::alone("outage");
-    let mut pty = place.watch(&["--allow-writes"], 160, 45);
-    pty.wait_text("parser");
-    pty.wait_text("LIVE");
-    place.sql("CHECKPOINT");
-    cluster.down(true).expect("down");
-    pty.wait_text("STALE");
-    let screen = pty.screen();
-    assert!(screen.contains("parser"), "the last data stays:\n{screen}");
-    let begun = Instant::now();
-    pty.keys("?");
-    pty.wait_text("LOOK CLOSER");
-    assert!(
-        begun.elapsed() < Duration::from_millis(500 * 5),
-        "keys answer"
-    );
-    pty.keys("\x1b");
-    pty.wait_no_text("LOOK CLOSER");
-    pty.keys("6R");
-    pty.wait_text("requeue is off: no connection");
-    cluster.up().expect("up");
-    let begun = Instant::now();
-    pty.wait("live data", |s| s.contains("LIVE") && !s.contains("STALE"));
-    assert!(
-        begun.elapsed() < Duration::from_secs(5 * 2),
-        "it came back late"
-    );
-    pty.keys("q");
-    assert_eq!(pty.exit_code(), 0);
-    drop(pty);
-    let mut pty = place.watch(&[], 100, 30);
-    pty.wait_text("parser");
-    place.sql("CHECKPOINT");
-    cluster.down(true).expect("down");
-    pty.wait_text("STALE");
-    pty.keys("q");
-    assert_eq!(pty.exit_code(), 0, "q works without a server");
-}
 
 #[test]
 fn a_locked_task_table_costs_its_panes_only() {
@@ -164,39 +122,6 @@ fn a_row_locked_by_somebody_is_skipped_at_once() {
 }
 
 #[test]
-fn a_full_server_lets_the_poll_session_write() {
-    let (cluster, place) = Place::alone("crowded");
-    let mut pty = place.watch(&["--allow-writes"], 160, 45);
-    pty.wait_text("parser");
-    pty.keys("6/state:failed\r");
-    pty.wait_text("1/");
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let config = cluster.config();
-    // every slot, also the superuser's
-    let hogs = runtime.block_on(async {
-        let mut hogs = Vec::new();
-        while let Ok((client, connection)) = config.connect(tokio_postgres::NoTls).await {
-            tokio::spawn(connection);
-            hogs.push(client);
-        }
-        hogs
-    });
-    assert!(hogs.len() > 10);
-    pty.keys("R");
-    pty.wait_text("Requeue 1 task?");
-    pty.keys("y");
-    pty.wait_text("asked 1, 1 changed");
-    drop(hogs);
-    drop(runtime);
-    pty.keys("q");
-    pty.exit_code();
-    assert_eq!(
-        place.value("SELECT status FROM agent_queue.tasks WHERE id = 1"),
-        "enqueued"
-    );
-}
-
-#[test]
 fn a_queue_that_vanishes_is_missed_and_found_again() {
     let place = Place::new("vanished");
     let mut pty = place.watch(&[], 160, 45);
@@ -207,24 +132,6 @@ fn a_queue_that_vanishes_is_missed_and_found_again() {
     pty.wait("the queue again", |s| {
         s.contains("parser") && !s.contains("CRITICAL")
     });
-    pty.keys("q");
-    assert_eq!(pty.exit_code(), 0);
-}
-
-#[test]
-fn losing_the_server_at_the_first_look_is_no_end() {
-    let (cluster, place) = Place::alone("early");
-    // the queue half waits for this lock, so that the server goes down within the first look
-    let (client, runtime) = place.client();
-    runtime.block_on(async {
-        let lock = "BEGIN; LOCK TABLE agent_queue.tasks IN ACCESS EXCLUSIVE MODE";
-        client.batch_execute(lock).await.expect("locked");
-    });
-    place.value("SELECT 1");
-    let mut pty = place.watch(&[], 100, 30);
-    pty.wait_text("CONN");
-    cluster.restart(true).expect("restarted");
-    pty.wait("live data", |s| s.contains("LIVE") && s.contains("CONN"));
     pty.keys("q");
     assert_eq!(pty.exit_code(), 0);
 }

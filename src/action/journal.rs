@@ -36,22 +36,34 @@ pub(super) async fn write(db: &Session, table: &str, entry: &Entry<'_>) -> Resul
         .map(|(id, outcome)| (id.to_string(), (*outcome).into()))
         .collect();
     let outcomes = serde_json::Value::Object(outcomes).to_string();
-    db.write(
-        &sql,
-        &[
-            (&entry.id, Type::TEXT),
-            (&person(), Type::TEXT),
-            (&host(), Type::TEXT),
-            (&entry.action, Type::TEXT),
-            (&ids, Type::TEXT_ARRAY),
-            (&asked, Type::INT4),
-            (&changed, Type::INT4),
-            (&(asked - changed), Type::INT4),
-            (&outcomes, Type::TEXT),
-            (&entry.reason, Type::TEXT),
-            (&entry.sql, Type::TEXT),
-        ],
-    )
-    .await?;
-    Ok(())
+    let written = db
+        .write(
+            &sql,
+            &[
+                (&entry.id, Type::TEXT),
+                (&person(), Type::TEXT),
+                (&host(), Type::TEXT),
+                (&entry.action, Type::TEXT),
+                (&ids, Type::TEXT_ARRAY),
+                (&asked, Type::INT4),
+                (&changed, Type::INT4),
+                (&(asked - changed), Type::INT4),
+                (&outcomes, Type::TEXT),
+                (&entry.reason, Type::TEXT),
+                (&entry.sql, Type::TEXT),
+            ],
+        )
+        .await;
+    match written {
+        Ok(_) => Ok(()),
+        // a column that a later migration adds
+        Err(fault) if fault.is("42703") => Err(Fault {
+            message: format!(
+                "run jobtop migrate, the queue is older than this jobtop: {}",
+                fault.message
+            ),
+            ..fault
+        }),
+        Err(fault) => Err(fault),
+    }
 }

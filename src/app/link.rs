@@ -66,6 +66,7 @@ impl App {
             }
             News::Outcome(outcome) => self.outcome(&outcome),
             News::Struck(struck) => self.struck(&struck),
+            News::Asleep => vec![],
         }
     }
 

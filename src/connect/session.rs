@@ -417,12 +417,22 @@ impl Session {
         )
     }
 
-    /// Ends the session and waits (briefly) until the server has been told.
+    /// Ends the session and waits (briefly) until the server has been told. Then the line is cut: a statement that
+    /// still runs ends by its deadline, and finds nobody.
     pub async fn close(self) {
         if self.ended().is_none() {
             self.talk.closed();
         }
-        drop(self.client);
-        let _ = timeout(Duration::from_millis(500), self.task).await;
+        let Self {
+            client, mut task, ..
+        } = self;
+        drop(client);
+        if timeout(Duration::from_millis(500), &mut task)
+            .await
+            .is_err()
+        {
+            task.abort();
+            let _ = task.await;
+        }
     }
 }

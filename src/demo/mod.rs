@@ -25,7 +25,7 @@ pub mod locate;
 mod office;
 mod package;
 mod private;
-mod reach;
+pub mod reach;
 pub mod roles;
 pub mod scenario;
 pub mod seed;

@@ -145,6 +145,12 @@ impl Hands {
         }
     }
 
+    /// Waits, for a second at most, until no errand has a connection of its own.
+    pub async fn quiet(&mut self) {
+        let all = async { while self.under_way.join_next().await.is_some() {} };
+        let _ = timeout(Duration::from_secs(1), all).await;
+    }
+
     /// The program ends: what is under way finishes its transaction, and is told as far as it came.
     pub async fn rest(&mut self) {
         self.stop();

@@ -1,6 +1,7 @@
 //! How snapshots arrive: a task that owns the one connection, polls, listens, slows itself down, and comes back
 //! after a loss. The rest of the program sees [`News`] and sends [`Order`]s; it never waits for the database.
 
+pub mod clock;
 pub mod full;
 pub mod hands;
 mod listen;
@@ -9,6 +10,7 @@ pub mod push;
 pub mod round;
 pub mod sampler;
 pub mod slot;
+mod slots;
 
 use crate::action::strike::{Strike, Struck};
 use crate::action::{Choice, Outcome, Plan, Preview, Progress, Verb};
@@ -44,6 +46,8 @@ pub enum News {
     Outcome(Box<Outcome>),
     /// What became of an attempt to end a session.
     Struck(Box<Struck>),
+    /// No session is open, and none will be before [`Order::Wake`].
+    Asleep,
 }
 
 /// What the feed is told.
@@ -65,7 +69,8 @@ pub enum Order {
     Stop,
     /// End a session.
     Strike(Box<Strike>),
-    /// Close the session and wait for [`Order::Wake`]: a stopped program must not hold one.
+    /// Close the session, also in the middle of a refresh, and wait for [`Order::Wake`]: a stopped program must not
+    /// hold one. Answered by [`News::Asleep`].
     Sleep,
     /// Connect again.
     Wake,

@@ -2,9 +2,11 @@
 //!
 //! The connection half comes first: it reads nothing that a lock on a task table could block.
 
+use super::clock::{Clock, steady};
 use super::listen::Listen;
 use super::push::Sent;
 use super::slot::Slot;
+use super::slots::Slots;
 use crate::action::strike::With;
 use crate::action::{Asker, Choice, Outcome, Plan, Run, Verb};
 use crate::app::row::RowId;
@@ -38,6 +40,9 @@ pub struct Round {
     activity: Option<Activity>,
     /// What is listened to on this session.
     listen: Listen,
+    clock: Clock,
+    /// The session is new: the server may be another one.
+    fresh: bool,
     /// Systems that were found at any time.
     systems: BTreeSet<String>,
     slots: Slots,
@@ -45,59 +50,6 @@ pub struct Round {
     watched: bool,
     /// The sum of the probes so far.
     pub snapshot: Snapshot,
-}
-
-struct Slots {
-    server: Slot,
-    activity: Slot,
-    database: Slot,
-    tables: Slot,
-    detect: Slot,
-    queues: Slot,
-    leases: Slot,
-    tasks: Slot,
-    finished: Slot,
-    cost: Slot,
-    failures: Slot,
-}
-
-impl Slots {
-    fn new() -> Self {
-        let seconds = Duration::from_secs;
-        // at every other refresh of a second: rows that a person reads, and what is done about them takes longer
-        let every_other = Duration::from_millis(1500);
-        // the queues' statements cost most; those about the server must answer also when it is in trouble
-        let (long, short) = (seconds(3), seconds(2));
-        Self {
-            server: Slot::new("server", seconds(30), long),
-            activity: Slot::new("activity", Duration::ZERO, long),
-            database: Slot::new("maintenance", seconds(5), long),
-            tables: Slot::new("tables", seconds(5), long),
-            detect: Slot::new("detect", seconds(30), long),
-            queues: Slot::new("queues", Duration::ZERO, short),
-            leases: Slot::new("leases", every_other, short),
-            tasks: Slot::new("tasks", every_other, short),
-            finished: Slot::new("finished", Duration::ZERO, short),
-            cost: Slot::new("cost", seconds(5), short),
-            failures: Slot::new("failures", seconds(15), long),
-        }
-    }
-
-    fn all(&mut self) -> [&mut Slot; 11] {
-        [
-            &mut self.server,
-            &mut self.activity,
-            &mut self.database,
-            &mut self.tables,
-            &mut self.detect,
-            &mut self.queues,
-            &mut self.leases,
-            &mut self.tasks,
-            &mut self.finished,
-            &mut self.cost,
-            &mut self.failures,
-        ]
-    }
 }
 
 /// Tries a task, which are counted with the attempts, for the tenants that spend.
@@ -134,6 +86,8 @@ impl Round {
             owners: leases::Memory::default(),
             activity: None,
             listen: Listen::default(),
+            clock: Clock::default(),
+            fresh: true,
             systems: BTreeSet::new(),
             slots: Slots::new(),
             watched: false,
@@ -148,6 +102,7 @@ impl Round {
     pub fn connected(&mut self) {
         self.slots = Slots::new();
         self.listen.connected();
+        self.fresh = true;
     }
 
     /// There is something to listen to, and a server that can.
@@ -179,10 +134,8 @@ impl Round {
         }
     }
 
-    /// Runs what is due of the connection half. Fails only when the session is gone.
-    pub async fn run_database(&mut self, db: &Session) -> Result<(), Fault> {
-        let s = &mut self.slots;
-        probe!(db, s.server, async {
+    async fn ask_server(&mut self, db: &Session) -> Result<(), Fault> {
+        probe!(db, self.slots.server, async {
             let before = (
                 self.snapshot.server.version.clone(),
                 self.snapshot.server.in_recovery,
@@ -199,11 +152,38 @@ impl Round {
             server.read_only = !self.config.allow_writes || server.in_recovery;
             Ok(())
         });
+        Ok(())
+    }
+
+    /// Runs what is due of the connection half. Fails only when the session is gone.
+    pub async fn run_database(&mut self, db: &Session) -> Result<(), Fault> {
+        self.ask_server(db).await?;
+        let s = &mut self.slots;
+        let (mut stepped, mut promoted) = (false, false);
         probe!(db, s.activity, async {
             let version = self.snapshot.server.version_num;
-            self.activity = Some(Activity::read(db, version).await?);
+            let sent = steady();
+            let activity = Activity::read(db, version).await?;
+            let step = sent
+                .zip(steady())
+                .and_then(|(sent, came)| self.clock.look(activity.now, sent, came));
+            stepped = step.is_some();
+            promoted = activity.in_recovery != self.snapshot.server.in_recovery;
+            self.activity = Some(activity);
             Ok(())
         });
+        if promoted {
+            s.server.retry();
+            self.ask_server(db).await?;
+        }
+        if stepped {
+            self.forget();
+        }
+        if std::mem::take(&mut self.fresh) {
+            self.clock.another();
+        }
+        self.snapshot.server.clock_step = steady().and_then(|at| self.clock.told(at));
+        let s = &mut self.slots;
         probe!(
             db,
             s.database,
@@ -260,6 +240,16 @@ impl Round {
                 .read_tables(db, &tables, &mut self.snapshot)
         );
         Ok(())
+    }
+
+    /// The server's clock was set: whatever was remembered by it is read again.
+    fn forget(&mut self) {
+        self.queues.forget();
+        self.maintenance.forget();
+        self.owners = leases::Memory::default();
+        for slot in self.slots.all() {
+            slot.hurry();
+        }
     }
 
     async fn detect(&mut self, db: &Session) -> Result<(), Fault> {

@@ -12,6 +12,8 @@ use crate::feed::round::Round;
 use crate::findings::Tracker;
 use crate::log::{self, told};
 use crate::once::Refused;
+use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -22,11 +24,14 @@ use tracing::{error, info};
 const RETRY: Duration = Duration::from_millis(800);
 const RETRY_NO_SLOT: Duration = Duration::from_secs(4);
 
+/// Orders that may wait for the end of a refresh.
+const LATER: usize = 16;
+
 /// Everything the feed needs to know.
 pub struct Sampler {
     target: Target,
     news: mpsc::Sender<News>,
-    orders: mpsc::Receiver<Order>,
+    orders: Orders,
     pace: Pace,
     round: Round,
     tracker: Tracker,
@@ -59,7 +64,10 @@ impl Sampler {
             push: Push::default(),
             target,
             news,
-            orders,
+            orders: Orders {
+                channel: orders,
+                later: VecDeque::new(),
+            },
             first: None,
             stretched: false,
         })
@@ -139,8 +147,11 @@ impl Sampler {
 
     /// Waits for [`Order::Wake`]; `false` when the program ends instead.
     async fn slept(&mut self) -> bool {
+        self.push.yields();
+        self.hands.quiet().await;
+        let _ = self.news.send(News::Asleep).await;
         loop {
-            match self.orders.recv().await {
+            match self.orders.channel.recv().await {
                 Some(Order::Wake) => return true,
                 Some(_) => {}
                 None => return false,
@@ -157,17 +168,22 @@ impl Sampler {
             let begun = Instant::now();
             session.take_cost();
             let first = !*connected_before;
-            let run = self.round.run_database(session).await;
-            if let Err(fault) = run {
-                return End::Lost(fault);
+            let run = self.round.run_database(session);
+            match self.orders.during(run).await {
+                Ok(Ok(())) => {}
+                Ok(Err(fault)) => return End::Lost(fault),
+                Err(end) => return end,
             }
             *connected_before = true;
             // the first frame does not wait for the task tables
             if first && !self.emit().await {
                 return End::Stop;
             }
-            if let Err(fault) = self.round.run_queues(session).await {
-                return End::Lost(fault);
+            let run = self.round.run_queues(session);
+            match self.orders.during(run).await {
+                Ok(Ok(())) => {}
+                Ok(Err(fault)) => return End::Lost(fault),
+                Err(end) => return end,
             }
             let (statements, us) = session.take_cost();
             let now = Instant::now();
@@ -201,11 +217,15 @@ impl Sampler {
                     () = hinted => { notified = true; break }
                     fault = session.wait_closed() => return End::Lost(fault),
                     () = self.hands.wanted() => self.hands.help(session).await,
-                    sender = self.push.sender() => match self.push.carry_out(session, sender).await {
-                        Ok(sent) => { self.round.pushed(sent); break }
-                        Err(fault) => return End::Lost(fault),
-                    },
-                    order = self.orders.recv() => match order {
+                    sender = self.push.sender() => {
+                        let test = self.push.carry_out(session, sender);
+                        match self.orders.during(test).await {
+                            Ok(Ok(sent)) => { self.round.pushed(sent); break }
+                            Ok(Err(fault)) => return End::Lost(fault),
+                            Err(end) => return end,
+                        }
+                    }
+                    order = self.orders.next() => match order {
                         None => return End::Stop,
                         Some(Order::Sleep) => return End::Sleep,
                         Some(Order::Wake) => {}
@@ -221,7 +241,11 @@ impl Sampler {
                             next = begun + self.pace.interval();
                         }
                         Some(Order::Fetch(row)) => {
-                            let detail = self.round.fetch(session, &row).await;
+                            let detail = self.round.fetch(session, &row);
+                            let detail = match self.orders.during(detail).await {
+                                Ok(detail) => detail,
+                                Err(end) => return end,
+                            };
                             let _ = self.news.send(News::Detail(row, detail)).await;
                         }
                         Some(Order::Look(n, verb, choice)) => {
@@ -277,14 +301,42 @@ async fn first(ready: Option<Session>, target: &Target) -> Result<Session, Fault
     }
 }
 
+/// Orders as they come.
+struct Orders {
+    channel: mpsc::Receiver<Order>,
+    /// Those that came during a refresh.
+    later: VecDeque<Order>,
+}
+
+impl Orders {
+    /// The next one; `None` when nobody can send any more.
+    async fn next(&mut self) -> Option<Order> {
+        match self.later.pop_front() {
+            Some(order) => Some(order),
+            None => self.channel.recv().await,
+        }
+    }
+
+    /// Does what the server may take long over; neither the end of the program nor Ctrl-Z waits for it, other orders do.
+    async fn during<T>(&mut self, work: impl Future<Output = T>) -> Result<T, End> {
+        let mut work = pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return Ok(done),
+                order = self.channel.recv(), if self.later.len() < LATER => match order {
+                    None => return Err(End::Stop),
+                    Some(Order::Sleep) => return Err(End::Sleep),
+                    Some(order) => self.later.push_back(order),
+                },
+            }
+        }
+    }
+}
+
 /// Without a session every order gets an answer that says so. Returns on those that end the waiting.
-async fn refuse_orders(
-    orders: &mut mpsc::Receiver<Order>,
-    news: &mpsc::Sender<News>,
-    round: &mut Round,
-) -> End {
+async fn refuse_orders(orders: &mut Orders, news: &mpsc::Sender<News>, round: &mut Round) -> End {
     loop {
-        match orders.recv().await {
+        match orders.next().await {
             None => return End::Stop,
             Some(Order::Sleep) => return End::Sleep,
             Some(Order::Fetch(row)) => {

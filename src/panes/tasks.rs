@@ -140,7 +140,7 @@ fn row(app: &App, snapshot: &Snapshot, report: &Report, task: &Task) -> Row {
             by_number(&task.key.id),
             Cell::maybe(task.kind.as_deref()),
             state(task, since(task.cancel_requested_at)),
-            Cell::figure_or(fmt::age(age), age),
+            Cell::figure_or(age_of(age), age),
             Cell::figure_or(fmt::age(task.in_state_s), task.in_state_s),
             Cell::maybe(task.worker.as_deref()),
             attempt,
@@ -170,6 +170,14 @@ fn row(app: &App, snapshot: &Snapshot, report: &Report, task: &Task) -> Row {
     .find("poison", poison(snapshot, task).map(|_| "poison"));
     row.marked = app.marks.contains(&task.key);
     row
+}
+
+/// An age; unknown where the clock that wrote the time was ahead of the one that is read now.
+fn age_of(age: Option<f64>) -> String {
+    match age {
+        Some(s) if s < -1.0 => "n/a".into(),
+        age => fmt::age(age.map(|s| s.max(0.0))),
+    }
 }
 
 fn state(task: &Task, cancel_asked: Option<f64>) -> Cell {

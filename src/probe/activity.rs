@@ -25,6 +25,8 @@ SELECT CASE WHEN grouped THEN NULL ELSE max(pid) END::int8 AS pid,
        max(blockers)::text AS blockers,
        max(verb)::text AS verb,
        bool_or(own) AS own, bool_or(here) AS here, bool_or(hidden) AS hidden,
+       pg_is_in_recovery() AS in_recovery,
+       extract(epoch FROM pg_last_xact_replay_timestamp())::float8 AS replayed_at,
        extract(epoch FROM clock_timestamp())::float8 AS now
 FROM (
   SELECT a.pid, a.backend_start, a.xact_start, a.query_start, a.state_change,
@@ -190,6 +192,10 @@ impl Session {
 pub struct Activity {
     /// The server's clock.
     pub now: ServerTime,
+    /// It is a standby: it may become a primary while we look, and our session stays.
+    pub in_recovery: bool,
+    /// As in [`Server`](super::server::Server).
+    pub replayed_at: Option<ServerTime>,
     sessions: Vec<Seen>,
     blocked: Vec<Blocked>,
 }
@@ -206,16 +212,12 @@ impl Activity {
     /// One statement, and a second one only while somebody waits for a lock.
     pub async fn read(db: &Db, version_num: i32) -> Result<Self, Fault> {
         let rows = db.query(SESSIONS, &[]).await?;
-        let now = rows
-            .first()
-            .map(|row| row.time("now"))
-            .transpose()?
-            .flatten()
-            .ok_or_else(|| Fault::own("pg_stat_activity returned nothing"))?;
-        let sessions = rows
-            .iter()
-            .map(|row| Seen::decode(row, now))
-            .collect::<Result<Vec<_>, _>>()?;
+        let nothing = || Fault::own("pg_stat_activity returned nothing");
+        let first = rows.first().ok_or_else(nothing)?;
+        let now = first.time("now")?.ok_or_else(nothing)?;
+        let in_recovery = first.flag("in_recovery")?.unwrap_or(false);
+        let sessions = rows.iter().map(|row| Seen::decode(row, now));
+        let sessions = sessions.collect::<Result<Vec<_>, _>>()?;
         let mut blocked: Vec<Blocked> = sessions
             .iter()
             .filter(|s| !s.blockers.is_empty())
@@ -244,6 +246,8 @@ impl Activity {
         blocked.sort_by(|a, b| b.waiting_s.total_cmp(&a.waiting_s));
         Ok(Self {
             now,
+            in_recovery,
+            replayed_at: first.time("replayed_at")?.filter(|_| in_recovery),
             sessions,
             blocked,
         })
@@ -318,6 +322,7 @@ impl Activity {
             .waits
             .sort_by(|a, b| b.sessions.cmp(&a.sessions).then(a.kind.cmp(&b.kind)));
         snapshot.blocked.clone_from(&self.blocked);
+        snapshot.server.replayed_at = self.replayed_at;
         snapshot.taken_at = Some(self.now);
     }
 

@@ -179,6 +179,11 @@ impl Memory {
         Ok(())
     }
 
+    /// Forgets what was counted over time by the server's clock.
+    pub fn forget(&mut self) {
+        self.logins.clear();
+    }
+
     fn logins_per_s(&self) -> Option<f64> {
         let (t0, n0) = self.logins.front()?;
         let (t1, n1) = self.logins.back()?;

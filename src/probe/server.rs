@@ -38,6 +38,9 @@ pub struct Server {
     pub user: String,
     /// A standby.
     pub in_recovery: bool,
+    /// Of a standby: when the last change that it shows was committed, by its primary's clock.
+    #[serde(default)]
+    pub replayed_at: Option<ServerTime>,
     /// Nothing can be written: writes are not allowed, or it is a standby. (The polling session never can.)
     pub read_only: bool,
     /// `listen`, `polling`, or `off: reason`.
@@ -55,11 +58,23 @@ pub struct Server {
     pub sees_all: bool,
     /// Server's clock minus the local clock, in seconds; shown, never used.
     pub clock_skew_s: Option<f64>,
+    /// A step of the server's clock while we looked, of the last five minutes.
+    #[serde(default)]
+    pub clock_step: Option<ClockStep>,
     /// Processor cores of the server's machine; known only where that is this one (a socket or loopback).
     #[serde(default)]
     pub cores: Option<u32>,
     /// The server's `TimeZone` setting.
     pub time_zone: String,
+}
+
+/// The server's clock was set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClockStep {
+    /// By so many seconds, forward or (negative) back.
+    pub by_s: f64,
+    /// So many seconds before the snapshot, by a clock that was not set.
+    pub ago_s: f64,
 }
 
 impl Server {
@@ -77,9 +92,11 @@ impl Server {
             database: row.word("database")?,
             host: db.reached.host.clone(),
             tls: db.reached.protection.clone(),
+            clock_step: snapshot.server.clock_step,
             cores: cores(db.reached.local),
             user: row.word("role")?,
             in_recovery: row.flag("in_recovery")?.unwrap_or(false),
+            replayed_at: snapshot.server.replayed_at,
             read_only: true,
             push: std::mem::take(&mut snapshot.server.push),
             pooler: snapshot.server.pooler.take(),

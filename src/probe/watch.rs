@@ -81,6 +81,14 @@ impl QueueProbes {
         })
     }
 
+    /// Forgets everything but which systems there are: the next polls are as the first.
+    pub fn forget(&mut self) {
+        let old = std::mem::take(&mut self.watched);
+        self.watched = old.into_iter().map(|w| Watched::new(w.instance)).collect();
+        self.cost = None;
+        self.finished_at = None;
+    }
+
     /// The systems found.
     pub fn instances(&self) -> impl Iterator<Item = &Instance> {
         self.watched.iter().map(|w| &w.instance)

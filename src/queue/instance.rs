@@ -263,8 +263,11 @@ impl Instance {
         Ok(Some(format!("{with}{}", bodies.join(" UNION ALL "))))
     }
 
-    /// A fault, named after the system.
+    /// A fault, named after the system; a lost session is no matter of the system's.
     pub fn blame(&self, fault: Fault) -> Fault {
+        if fault.closed {
+            return fault;
+        }
         let helps = match fault.is("42501") {
             true => " (jobtop grants prints what a monitor needs)",
             false => "",

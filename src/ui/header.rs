@@ -4,6 +4,7 @@ use super::fmt;
 use super::text::{dim, flow, ink, spread, text};
 use super::theme::Ink;
 use crate::app::state::{App, Link};
+use crate::probe::Snapshot;
 use ratatui::text::{Line, Span};
 
 /// The header of a screen that has data.
@@ -17,7 +18,9 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
     let up = snapshot
         .taken_at
         .zip(s.started_at)
-        .and_then(|(now, start)| now.since(start));
+        .and_then(|(now, start)| now.since(start))
+        // its clock was set back since
+        .filter(|s| *s >= 0.0);
     let role = if s.in_recovery { "standby" } else { "primary" };
     let version = s.version.split_whitespace().next().unwrap_or_default();
     let writes = match (app.allow_writes && !s.read_only, wide) {
@@ -37,7 +40,7 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
             dim("PG "),
             text(version),
             if s.in_recovery {
-                ink(format!(" {role}"), Ink::Warn)
+                ink(format!(" {role}{}", behind(snapshot)), Ink::Warn)
             } else {
                 dim(format!(" {role}"))
             },
@@ -66,6 +69,13 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
     } else if wide && s.tls.starts_with("TLS") {
         groups.push(vec![dim(&s.tls)]);
         order.insert(1, 4);
+    }
+    let limit = app.config.thresholds.clock_skew;
+    if let Some(skew) = s.clock_skew_s.filter(|s| wide && s.abs() > limit) {
+        let way = if skew < 0.0 { "ahead" } else { "behind" };
+        let size = fmt::duration(skew.abs());
+        order.insert(order.len() - 1, groups.len());
+        groups.push(vec![dim(format!("clock here {size} {way}"))]);
     }
     let clock = ink(format!("{}Z ", fmt::clock(snapshot.taken_at)), Ink::Text);
     let left_room = width.saturating_sub(12);
@@ -98,6 +108,17 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
         clock,
     ];
     spread(left, &rights, width)
+}
+
+/// How old the newest change on a standby is. An idle primary makes none, so this is no delay.
+fn behind(snapshot: &Snapshot) -> String {
+    let age = snapshot
+        .taken_at
+        .zip(snapshot.server.replayed_at)
+        .and_then(|(now, last)| now.since(last));
+    age.map_or(String::new(), |age| {
+        format!(", last change {} ago", fmt::duration(age.max(0.0)))
+    })
 }
 
 /// Which groups fit, in the order of their importance.
@@ -175,6 +196,20 @@ mod tests {
         app.snapshot = Some(snapshot.into());
         app.local = local;
         line(&app, width).to_string()
+    }
+
+    #[test]
+    fn a_standby_tells_how_old_it_is_and_a_wrong_clock_here_is_told() {
+        let mut app = fixture::incident();
+        let mut snapshot = (**app.snapshot.as_ref().expect("data")).clone();
+        let last = snapshot.taken_at.map(|t| t.plus(-12.0));
+        (snapshot.server.in_recovery, snapshot.server.replayed_at) = (true, last);
+        snapshot.server.clock_skew_s = Some(-7200.0);
+        app.snapshot = Some(snapshot.into());
+        let text = line(&app, 200).to_string();
+        assert!(text.contains("standby, last change 12s ago"), "{text}");
+        assert!(text.contains("clock here 2h00m ahead"), "{text}");
+        assert!(!line(&app, 80).to_string().contains("clock"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod budget;
 mod cancel_unheard;
 mod clock_skew;
+mod clock_step;
 mod connections;
 mod cost_runaway;
 mod failing;
@@ -28,6 +29,7 @@ use super::rule::Rule;
 /// Every rule. A rule may explain only those after it.
 pub fn all() -> Vec<Box<dyn Rule>> {
     vec![
+        Box::new(clock_step::ClockStep),
         Box::new(idle_in_transaction::IdleInTransaction),
         Box::new(table_lock::TableLock),
         Box::new(lock_wait::LockWait),

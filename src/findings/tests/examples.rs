@@ -6,6 +6,7 @@ use crate::probe::flow::Attempts;
 use crate::probe::leases::{Poison, Seen};
 use crate::probe::maintenance::{Table, XminHolder};
 use crate::probe::queues::{Invariant, Kind, Violation};
+use crate::probe::server::ClockStep;
 use crate::probe::{ProbeHealth, Snapshot, State, Usd};
 
 /// The least that makes a rule speak.
@@ -33,6 +34,12 @@ pub fn example(rule: &str) -> Snapshot {
             holder.verb = Some("UPDATE tasks".into());
             s.sessions.push(holder);
             s.blocked = (0..9).map(|n| blocked(4720 + n, &[4711], 41.0)).collect();
+        }
+        "clock-step" => {
+            s.server.clock_step = Some(ClockStep {
+                by_s: 3600.0,
+                ago_s: 12.0,
+            });
         }
         "clock-skew" => {
             s.workers[1].worker = "worker-b2".into();

@@ -1,0 +1,60 @@
+//! How often each probe runs, and how long the server may take over it.
+
+use super::slot::Slot;
+use std::time::Duration;
+
+/// One slot a probe.
+pub(super) struct Slots {
+    pub server: Slot,
+    pub activity: Slot,
+    pub database: Slot,
+    pub tables: Slot,
+    pub detect: Slot,
+    pub queues: Slot,
+    pub leases: Slot,
+    pub tasks: Slot,
+    pub finished: Slot,
+    pub cost: Slot,
+    pub failures: Slot,
+}
+
+impl Slots {
+    /// All are due.
+    pub fn new() -> Self {
+        let seconds = Duration::from_secs;
+        // at every other refresh of a second: rows that a person reads, and what is done about them takes longer
+        let every_other = Duration::from_millis(1500);
+        // the queues' statements cost most; those about the server must answer also when it is in trouble
+        let (long, short) = (seconds(3), seconds(2));
+        Self {
+            server: Slot::new("server", seconds(30), long),
+            activity: Slot::new("activity", Duration::ZERO, long),
+            database: Slot::new("maintenance", seconds(5), long),
+            tables: Slot::new("tables", seconds(5), long),
+            detect: Slot::new("detect", seconds(30), long),
+            queues: Slot::new("queues", Duration::ZERO, short),
+            leases: Slot::new("leases", every_other, short),
+            tasks: Slot::new("tasks", every_other, short),
+            finished: Slot::new("finished", Duration::ZERO, short),
+            cost: Slot::new("cost", seconds(5), short),
+            failures: Slot::new("failures", seconds(15), long),
+        }
+    }
+
+    /// Each of them.
+    pub fn all(&mut self) -> [&mut Slot; 11] {
+        [
+            &mut self.server,
+            &mut self.activity,
+            &mut self.database,
+            &mut self.tables,
+            &mut self.detect,
+            &mut self.queues,
+            &mut self.leases,
+            &mut self.tasks,
+            &mut self.finished,
+            &mut self.cost,
+            &mut self.failures,
+        ]
+    }
+}

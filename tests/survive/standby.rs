@@ -1,0 +1,208 @@
+//! A real standby that follows a real primary, and takes its place.
+
+use crate::common::{load, place::Place};
+use crate::help::{
+    NOTHING, answers, back, line_with, live, lost, own_cluster, place_on, quit, requeue, row,
+    seconds, slow_profile, until, watching,
+};
+use jobtop::demo::cluster::Cluster;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// A standby of this primary. Its data are a copy of those of the stopped primary, which every Postgres can start from: no
+/// pg_basebackup is needed, which the packages fetched for tests lack.
+fn follow(primary: &Cluster) -> Cluster {
+    let way = format!(
+        "host={} port={} user={}",
+        primary.socket_dir().display(),
+        primary.port(),
+        primary.superuser()
+    );
+    let settings = [
+        ("wal_level", "replica"),
+        ("max_wal_senders", "4"),
+        ("hot_standby", "on"),
+        ("max_standby_streaming_delay", "0"),
+        ("primary_conninfo", way.as_str()),
+    ];
+    let standby = own_cluster(&settings);
+    standby.down(false).expect("down");
+    primary.down(false).expect("down");
+    let (from, to) = (primary.root().join("data"), standby.root().join("data"));
+    for entry in std::fs::read_dir(&to).expect("its files").flatten() {
+        let gone = match entry.path().is_dir() {
+            true => std::fs::remove_dir_all(entry.path()),
+            false => std::fs::remove_file(entry.path()),
+        };
+        gone.expect("removed");
+    }
+    let copied = Command::new("cp")
+        .args(["-pR", &format!("{}/.", from.display())])
+        .arg(&to)
+        .status();
+    assert!(copied.expect("cp").success());
+    std::fs::write(to.join("standby.signal"), "").expect("a standby");
+    primary.up().expect("up");
+    standby.up().expect("up");
+    standby
+}
+
+/// Hosts and ports of two servers, for a connection string.
+fn both(first: &Cluster, second: &Cluster, attrs: &str) -> String {
+    format!(
+        "host={},{} port={},{} user=postgres dbname=postgres target_session_attrs={attrs}",
+        first.socket_dir().display(),
+        second.socket_dir().display(),
+        first.port(),
+        second.port()
+    )
+}
+
+/// What `--once --json` says of the server.
+fn server(place: &Place, url: &str) -> serde_json::Value {
+    let (code, out, err) = place.run(&[url, "--once", "--json"]);
+    assert_eq!(code, 0, "{err}");
+    let all: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    all["server"].clone()
+}
+
+#[test]
+fn a_standby_is_watched_and_its_promotion_noticed() {
+    let a = own_cluster(&[("wal_level", "replica"), ("max_wal_senders", "4")]);
+    let place = place_on(&a);
+    place.sql(load::HOUSES);
+    let b = follow(&a);
+    let url_b = format!(
+        "host={} port={} user=postgres dbname=postgres",
+        b.socket_dir().display(),
+        b.port()
+    );
+
+    // each kind of server is found, in either order
+    for (attrs, standby) in [
+        ("primary", false),
+        ("read-write", false),
+        ("standby", true),
+        ("prefer-standby", true),
+    ] {
+        let url = match standby {
+            true => both(&a, &b, attrs),
+            false => both(&b, &a, attrs),
+        };
+        let server = server(&place, &url);
+        assert_eq!(server["in_recovery"], standby, "{attrs}: {server}");
+        let push = if standby { "polling" } else { "listen" };
+        assert_eq!(server["push"], push, "{attrs}: {server}");
+    }
+
+    let slow = slow_profile(&b, 0.01);
+    let mut on_b = watching(&url_b, &["--allow-writes", "--config", &slow]);
+    place.sql("SET search_path = agent_queue; SELECT enqueue('streamed', 'stream')");
+    on_b.wait_text("streamed");
+    let screen = on_b.wait("how old it is", |s| {
+        s.contains("standby, last change") && s.contains("READ-ONLY")
+    });
+    on_b.keys("6R");
+    on_b.wait_text("requeue is off");
+    on_b.keys("0");
+    row(
+        "a standby",
+        &line_with(&screen, "standby, last change"),
+        "never away",
+        "rights to write, until it is promoted",
+    );
+    let mut anywhere = watching(&both(&b, &a, "primary"), &["--allow-writes"]);
+
+    // the primary removes what the standby reads
+    let conflicts = "SELECT (sum(confl_snapshot + confl_lock + confl_bufferpin))::text FROM pg_stat_database_conflicts";
+    let begun = Instant::now();
+    let standby = Reader::of(&b);
+    until("conflict with recovery", || {
+        place.sql("UPDATE agent_jobs SET tenant = tenant WHERE status = 'running'");
+        place.sql("VACUUM agent_jobs");
+        standby.value(conflicts) != "0"
+    });
+    let n = standby.value(conflicts);
+    answers(&mut on_b);
+    let said = format!("{n} statements cancelled by recovery (40001)");
+    back(
+        &on_b,
+        "recovery conflicts on a standby",
+        &said,
+        begun,
+        "a refresh of that probe",
+    );
+
+    // the primary dies, and the standby takes its place
+    let own = "SELECT pid::text FROM pg_stat_activity WHERE application_name = 'jobtop'";
+    let pid = standby.value(own);
+    a.down(true).expect("down");
+    let said = lost(&anywhere);
+    answers(&mut anywhere);
+    on_b.wait("the standby", |s| live(s) && s.contains("standby"));
+    assert_eq!(standby.value("SELECT pg_promote()::text"), "true");
+    let begun = Instant::now();
+    on_b.wait("the primary", |s| {
+        live(s) && s.contains("primary") && s.contains("WRITES ALLOWED")
+    });
+    // at the next refresh
+    assert!(
+        begun.elapsed() < Duration::from_secs(5 * 2),
+        "it was noticed late"
+    );
+    assert_eq!(
+        standby.value(own).lines().next(),
+        Some(pid.as_str()),
+        "the same session"
+    );
+    row(
+        "promotion of the standby",
+        "primary, WRITES ALLOWED",
+        &seconds(begun),
+        "nothing: the session stays",
+    );
+    anywhere.wait("the new primary", |s| live(s) && s.contains("primary"));
+    back(
+        &anywhere,
+        "primary dead, its standby promoted, target_session_attrs=primary",
+        &said,
+        begun,
+        NOTHING,
+    );
+    let said = requeue(&mut on_b, "state:failed kind:parse");
+    assert_eq!(
+        standby.value("SELECT status FROM agent_queue.tasks WHERE id = 1"),
+        "enqueued"
+    );
+    row("requeue on the promoted one", &said, "at once", "nothing");
+    // and notifications arrive: a minute between refreshes, seconds until it is seen
+    on_b.keys("0");
+    for _ in 0..7 {
+        on_b.keys("-");
+    }
+    on_b.wait_text("polling every 60s");
+    standby.value("SELECT agent_queue.enqueue('heard', 'parse')::text");
+    on_b.wait_text("heard");
+    quit(&mut on_b);
+    quit(&mut anywhere);
+}
+
+/// Statements on a server that may be a standby.
+struct Reader(tokio::runtime::Runtime, tokio_postgres::Client);
+
+impl Reader {
+    fn of(cluster: &Cluster) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let client = runtime.block_on(crate::common::connect(&cluster.config()));
+        Self(runtime, client)
+    }
+
+    fn value(&self, sql: &str) -> String {
+        let rows = self.0.block_on(self.1.query(sql, &[])).expect(sql);
+        rows.first().map_or(String::new(), |row| row.get(0))
+    }
+}
