@@ -91,7 +91,10 @@ fn a_standby_is_watched_and_its_promotion_noticed() {
         };
         let server = server(&place, &url);
         assert_eq!(server["in_recovery"], standby, "{attrs}: {server}");
-        let push = if standby { "polling" } else { "listen" };
+        let push = match standby {
+            true => "off: a standby cannot listen",
+            false => "listen",
+        };
         assert_eq!(server["push"], push, "{attrs}: {server}");
     }
 
