@@ -12,9 +12,9 @@ use super::proxy::{Next, Proxy};
 use jobtop::demo::cluster::{Cluster, Options};
 use jobtop::migrate::{NotifyChange, apply};
 use line::Line;
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio_postgres::Config;
 
@@ -27,12 +27,23 @@ struct Counts {
     by: BTreeMap<String, u64>,
     /// Of all who take part.
     total: Arc<AtomicU64>,
+    seen: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Counts {
     fn add(&mut self, what: &str) {
         *self.by.entry(what.into()).or_default() += 1;
         self.total.fetch_add(1, Ordering::Relaxed);
+        let mut seen = self.seen.lock().expect("nobody panicked");
+        if !seen.contains(what) {
+            seen.insert(what.into());
+        }
+    }
+
+    /// All that must have happened for the race to be one has.
+    fn full(&self) -> bool {
+        let seen = self.seen.lock().expect("nobody panicked");
+        TOOK_PLACE.iter().all(|what| seen.contains(*what))
     }
 }
 
@@ -122,6 +133,9 @@ async fn crash(cluster: &Arc<Cluster>, proxy: &Proxy) {
     restart.await.expect("a thread").expect("a restart");
 }
 
+/// How long a race may go on until everything has taken place.
+const PATIENCE: Duration = Duration::from_secs(90);
+
 /// So many workers, for so long and until so many things have happened; returns how often each did.
 async fn race(name: &'static str, workers: u64, lasts: Duration, least: u64) -> Counts {
     let cluster = Arc::new(
@@ -172,7 +186,9 @@ async fn race(name: &'static str, workers: u64, lasts: Duration, least: u64) -> 
     let mut crashed = false;
     for next in [Next::AnswerLost, Next::NeverSent].into_iter().cycle() {
         tokio::time::sleep(Duration::from_millis(700)).await;
-        if begun.elapsed() >= lasts && race.counts.total.load(Ordering::Relaxed) >= least {
+        let many = race.counts.total.load(Ordering::Relaxed) >= least;
+        // a slow machine needs longer, and does not get for ever
+        if begun.elapsed() >= lasts && many && (race.counts.full() || begun.elapsed() >= PATIENCE) {
             break;
         }
         if !crashed && begun.elapsed() >= lasts / 2 {
