@@ -2,6 +2,8 @@
 //! last data stay, the reason is on the screen, and it is live again by itself.
 
 mod common;
+#[path = "survive/crowd.rs"]
+mod crowd;
 #[path = "survive/line.rs"]
 mod line;
 
@@ -437,30 +439,81 @@ fn a_full_queue_of_notifications_is_blamed_on_who_does_not_read() {
     quit(&mut pty);
 }
 
+/// The slowest machines under test must draw ten thousand rows in this: nothing may take their square.
+const MUCH: Duration = Duration::from_secs(5 * 5);
+
+#[test]
+fn ten_thousand_sessions_neither_fill_it_nor_stop_it() {
+    let place = Place::new("crowd");
+    crowd::gather(&place);
+    let mut pty = place.watch(&["--interval", "0.5"], 160, 45);
+    let waiting = format!("{} sessions wait", crowd::WAITING);
+    pty.wait("the crowd", |s| {
+        live(s) && s.contains("parser") && s.contains("DataFileRead")
+    });
+    let mut sizes = Vec::new();
+    for round in 0..4 {
+        for (key, shown) in [
+            ("1", "application-"),
+            ("G", "application-"),
+            ("2", "who blocks whom"),
+            ("G", "DataFileRead"),
+            ("0", "CONNECTIONS"),
+        ] {
+            pty.keys(key);
+            pty.wait_within(MUCH, shown, |s| s.contains(shown));
+        }
+        pty.keys("1/application-9876\r");
+        pty.wait_within(MUCH, "one of them", |s| s.contains("1/10,"));
+        pty.keys("\x1b");
+        pty.wait_within(MUCH, "all of them", |s| !s.contains("1/10,"));
+        pty.keys("0");
+        sizes.push(resident(&pty));
+        assert!(!pty.screen().contains("panicked"), "round {round}");
+    }
+    eprintln!(
+        "| {} sessions, {waiting} | none of it | {sizes:?} MiB resident |",
+        crowd::SESSIONS
+    );
+    assert!(sizes.iter().all(|mib| *mib <= 64), "{sizes:?} MiB");
+    assert!(sizes[3] <= sizes[1] + 4, "it grows: {sizes:?} MiB");
+    quit(&mut pty);
+}
+
 /// What strangers may write.
 const NASTY: &str = "evil\x1b]0;PWNED\x07\u{202e}\x1b[2J\u{200b}\u{9b}31m";
+
+/// Kinds of tasks, each with a tenant of its own: a million by hand (JOBTOP_KINDS=1000000).
+fn kinds() -> u32 {
+    let asked = std::env::var("JOBTOP_KINDS").ok();
+    asked.map_or(200_000, |n| n.parse().expect("a number"))
+}
 
 /// A table of jobs as nobody should have it: NULL everywhere, times without end and before Christ, invalid text, hundreds
 /// of thousands of kinds, a payload of 100 MB, costs that are no number.
 fn hostile(place: &Place) {
-    place.sql(
+    let kinds = kinds();
+    place.sql(&format!(
         "CREATE TABLE agent_jobs (id bigserial PRIMARY KEY, payload jsonb, status text, priority int, run_after timestamptz,
            leased_until timestamptz, started_at timestamptz, created_at timestamptz, attempt int, finished_at timestamptz,
            max_attempts int, tenant text, kind text, agent text, failure_reason text, result jsonb);
+         CREATE INDEX ON agent_jobs (finished_at);
          INSERT INTO agent_jobs (status) SELECT unnest(ARRAY[NULL, '', 'queued', 'running', 'failed', 'succeeded', 'cancelled', 'what']);
          INSERT INTO agent_jobs (status, run_after, leased_until, started_at, created_at, finished_at, attempt, priority, kind)
          SELECT s, t, t, t, t, t, 2147483647, -2147483648, E'\\xff\\xfe'
            FROM unnest(ARRAY['queued', 'running', 'failed', 'succeeded']) s,
                 unnest(ARRAY['infinity', '-infinity', '4713-01-01 00:00 BC', '294276-12-31 00:00']::timestamptz[]) t;
          INSERT INTO agent_jobs (status, kind, tenant, created_at, run_after)
-         SELECT 'queued', 'k' || i, 't' || i, now() - interval '1 min', now() - interval '1 min' FROM generate_series(1, 200000) i;
+         SELECT 'queued', 'k' || i, 't' || i, now() - interval '1 min', now() - interval '1 min' FROM generate_series(1, {kinds}) i;
+         INSERT INTO agent_jobs (status, kind, tenant, created_at, started_at, finished_at, attempt)
+         SELECT 'succeeded', 'k' || i, 't' || i, now() - interval '59 min', now() - interval '58 min', now() - i * interval '50 min' / {kinds}, 1 FROM generate_series(1, {kinds}) i;
          INSERT INTO agent_jobs (status, kind, created_at, started_at, leased_until, payload)
          SELECT 'running', 'huge', now(), now(), now() - interval '1 h', to_jsonb(repeat('x', 100 << 20));
          UPDATE agent_queue.tasks SET kind = E'\\xff', tenant = E'\\xfe';
          ALTER TABLE agent_queue.usage DROP CONSTRAINT usage_llm_cost_check, DROP CONSTRAINT usage_compute_cost_check;
          INSERT INTO agent_queue.usage (call_id, task_id, attempt, queue, model, input_tokens, output_tokens, llm_cost, compute_cost, reported_at)
-         VALUES ('nan', 1, 1, 'parser', 'm', 9223372036854775807, 1, 'NaN', 'NaN', now());",
-    );
+         VALUES ('nan', 1, 1, 'parser', 'm', 9223372036854775807, 1, 'NaN', 'NaN', now());"
+    ));
     place.sql(&format!(
         "INSERT INTO agent_jobs (status, kind, tenant, failure_reason, created_at, finished_at, started_at, attempt)
          SELECT s, '{NASTY}', '{NASTY}', '{NASTY}', now() - interval '2 min', now() - interval '1 min', now() - interval '2 min', 1
@@ -515,7 +568,8 @@ fn hostile_data_neither_ends_it_nor_fill_it_nor_reach_the_terminal() {
     let screen = pty.wait("data", |s| s.contains("CONNECTIONS"));
     assert!(!screen.contains("panicked"), "{screen}");
     let mib = resident(&pty);
-    eprintln!("| hostile data, 200,000 kinds, 100 MB | none of it | {mib} MiB resident |");
+    let kinds = kinds();
+    eprintln!("| hostile data, {kinds} kinds, 100 MB | none of it | {mib} MiB resident |");
     assert!(mib <= 64, "{mib} MiB");
     quit(&mut pty);
     let bytes = pty.bytes();
