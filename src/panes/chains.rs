@@ -18,6 +18,8 @@ pub struct Chains<'a> {
     waits: Vec<Option<usize>>,
     /// How many wait for each, directly or not.
     counts: OnceCell<Vec<usize>>,
+    /// Those listed under each.
+    listed: OnceCell<Vec<Vec<i32>>>,
 }
 
 /// A set of numbers, one bit each.
@@ -37,6 +39,7 @@ impl<'a> Chains<'a> {
             waiters: Vec::new(),
             waits: Vec::new(),
             counts: OnceCell::new(),
+            listed: OnceCell::new(),
         };
         for (at, b) in snapshot.blocked.iter().enumerate() {
             let waiter = chains.number(b.pid);
@@ -187,16 +190,25 @@ impl<'a> Chains<'a> {
         free.or_else(|| b.blocked_by.first()).copied()
     }
 
+    /// Each waiting session under the one that it is listed under.
+    fn list(&self) -> Vec<Vec<i32>> {
+        let mut listed = vec![Vec::new(); self.pids.len()];
+        for (waiter, at) in self.waits.iter().enumerate() {
+            let above = at.and_then(|at| self.nearest(&self.blocked[at]));
+            if let Some(holder) = above.and_then(|pid| self.number.get(&pid)) {
+                listed[*holder].push(self.pids[waiter]);
+            }
+        }
+        listed
+    }
+
     /// The sessions listed under one in the tree, most waited for first.
     pub fn children(&self, pid: i32) -> Vec<i32> {
         let Some(number) = self.number.get(&pid) else {
             return Vec::new();
         };
-        let mut children: Vec<i32> = self.waiters[*number]
-            .iter()
-            .map(|n| self.pids[*n])
-            .filter(|child| self.waiting(*child).and_then(|b| self.nearest(b)) == Some(pid))
-            .collect();
+        let listed = self.listed.get_or_init(|| self.list());
+        let mut children = listed[*number].clone();
         children.sort_by_cached_key(|p| std::cmp::Reverse(self.count(*p)));
         children
     }

@@ -5,7 +5,7 @@ use crate::common::place::Place;
 
 /// Sessions that are not idle, each with an application of its own.
 pub const SESSIONS: u32 = 10_000;
-/// Of these, so many wait for one row, each behind all before it.
+/// Of these, so many wait for one row, each behind those before it.
 pub const WAITING: u32 = 2_000;
 
 /// From now on new sessions of this database see the crowd.
@@ -21,7 +21,7 @@ pub fn gather(place: &Place) {
            FROM generate_series(0, {SESSIONS} - 1) i;
          CREATE VIEW pg_stat_activity AS SELECT * FROM pg_catalog.pg_stat_activity UNION ALL SELECT * FROM crowd;
          CREATE FUNCTION pg_blocking_pids(pid integer) RETURNS integer[] LANGUAGE sql STABLE AS
-           $$ SELECT ARRAY(SELECT generate_series(100000, $1 - 1)) $$;
+           $$ SELECT ARRAY(SELECT generate_series(greatest(100000, $1 - 120), $1 - 1)) $$;
          DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET search_path = public, pg_catalog', current_database()); END $$"
     ));
 }
