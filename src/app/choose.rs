@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 impl App {
     /// A key that writes: opens the dialog and has the targets read, or says why not.
     pub(super) fn ask(&mut self, verb: Verb) -> Vec<Effect> {
-        match self.choose(verb) {
+        match self.choose(verb, self.row_in_hand().as_ref()) {
             Ok(choice) => self.open_dialog(verb, choice),
             Err((tone, why)) => {
                 self.toast(tone, why);
@@ -31,8 +31,8 @@ impl App {
         effects
     }
 
-    /// What a verb would be done to now, or why to nothing.
-    pub fn choose(&self, verb: Verb) -> Result<Choice, (Tone, String)> {
+    /// What a verb would be done to now, with this row in hand, or why to nothing.
+    pub fn choose(&self, verb: Verb, row: Option<&RowId>) -> Result<Choice, (Tone, String)> {
         let name = verb.infinitive();
         if let Some(why) = self.write_refusal() {
             return Err((Tone::Warning, format!("{name} is off: {why}")));
@@ -42,15 +42,15 @@ impl App {
             return Err((Tone::Warning, why.into()));
         }
         if verb == Verb::Release {
-            return self.expired().map_err(|why| (Tone::Info, why));
+            return self.expired(row).map_err(|why| (Tone::Info, why));
         }
         if let Some(matching) = self.matching.as_ref().filter(|_| self.in_tasks()) {
             return Ok(matching.as_choice(verb));
         }
-        if let Some(group) = self.failure_group(verb) {
+        if let Some(group) = self.failure_group(verb, row) {
             return Ok(group);
         }
-        let chosen = self.chosen_tasks();
+        let chosen = self.chosen_tasks(row);
         if chosen.is_empty() {
             let why = format!("nothing to {name}: choose or mark tasks (press 6)");
             return Err((Tone::Info, why));
@@ -93,16 +93,16 @@ impl App {
         !in_detail && self.focus == PaneId::Tasks
     }
 
-    fn chosen_tasks(&self) -> Vec<Task> {
+    fn chosen_tasks(&self, row: Option<&RowId>) -> Vec<Task> {
         let Some(snapshot) = &self.snapshot else {
             return vec![];
         };
         let keys: Vec<TaskKey> = if self.in_tasks() && !self.marks.is_empty() {
             self.marks.iter().cloned().collect()
         } else {
-            match self.row_in_hand() {
-                Some(RowId::Task(key)) => vec![key],
-                Some(row @ RowId::Finding { .. }) => match self.culprit(&row) {
+            match row {
+                Some(RowId::Task(key)) => vec![key.clone()],
+                Some(row @ RowId::Finding { .. }) => match self.culprit(row) {
                     Some(RowId::Task(key)) => vec![key],
                     _ => vec![],
                 },
@@ -115,23 +115,23 @@ impl App {
 
     /// All failed tasks of the group in hand; for what is done to waiting tasks, those that wait for another try after
     /// such a failure.
-    fn failure_group(&self, verb: Verb) -> Option<Choice> {
+    fn failure_group(&self, verb: Verb, row: Option<&RowId>) -> Option<Choice> {
         let Some(RowId::Failures {
             system,
             schema,
             kind,
             error,
-        }) = self.row_in_hand()
+        }) = row
         else {
             return None;
         };
         let (snapshot, _) = self.shown()?;
         let mut of = snapshot.failures.iter();
-        let of = of.find(|f| f.system == system && f.schema == schema)?;
+        let of = of.find(|f| f.system == *system && f.schema == *schema)?;
         let group = of
             .groups
             .iter()
-            .find(|g| g.kind == kind && g.error == error)?;
+            .find(|g| g.kind == *kind && g.error == *error)?;
         let filter = Filter {
             states: verb.takes().to_vec(),
             failure: group.exact.clone(),
@@ -139,22 +139,21 @@ impl App {
             limit: MOST as u32,
             ..Filter::default()
         };
-        let kind = kind.unwrap_or_default();
+        let kind = kind.as_deref().unwrap_or_default();
         Some(Choice::Matching {
-            system,
-            schema,
-            filter: Box::new(filter.with("kind", Some(&kind))),
+            system: system.clone(),
+            schema: schema.clone(),
+            filter: Box::new(filter.with("kind", Some(kind))),
         })
     }
 
     /// All expired leases of the system of the row in hand, else of the one that has most of them.
-    fn expired(&self) -> Result<Choice, String> {
+    fn expired(&self, row: Option<&RowId>) -> Result<Choice, String> {
         let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
         for lease in self.snapshot.iter().flat_map(|s| &s.leases) {
             *counts.entry((&lease.system, &lease.schema)).or_default() += 1;
         }
-        let row = self.row_in_hand();
-        let own = row.as_ref().and_then(RowId::home);
+        let own = row.and_then(RowId::home);
         let own = own.filter(|home| counts.contains_key(home));
         let most = counts
             .iter()

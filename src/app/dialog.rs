@@ -249,6 +249,8 @@ impl App {
     /// Tells what became of an action.
     pub(super) fn outcome(&mut self, outcome: &Outcome) -> Vec<Effect> {
         self.acting = None;
+        // a `q` was about this action: the next one is asked about anew
+        self.leaving = false;
         self.matching = None;
         let name = outcome.verb.label();
         let (tone, text) = outcome.summary();

@@ -8,7 +8,8 @@ use crate::ui;
 impl App {
     /// `t`: shows only the tasks that belong to the row in hand.
     pub(super) fn tasks_of(&mut self) {
-        let Some(of) = self.row_in_hand().and_then(|row| self.has_tasks(row)) else {
+        let row = self.row_in_hand();
+        let Some(of) = row.and_then(|row| self.has_tasks(&row)) else {
             return;
         };
         self.layers.clear();
@@ -29,11 +30,11 @@ impl App {
     }
 
     /// The row whose tasks are meant: this one, or the one a finding points at; `None` where it has none.
-    pub(super) fn has_tasks(&self, row: RowId) -> Option<RowId> {
-        let of = match &row {
-            RowId::Finding { .. } => self.culprit(&row)?,
+    pub(super) fn has_tasks(&self, row: &RowId) -> Option<RowId> {
+        let of = match row {
+            RowId::Finding { .. } => self.culprit(row)?,
             RowId::Task(_) => return None,
-            _ => row,
+            _ => row.clone(),
         };
         let has = matches!(
             of,

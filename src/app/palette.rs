@@ -53,9 +53,10 @@ impl App {
     /// The actions that match what was typed, in the order of the table; those called so come first. A word may name what it looks at:
     /// `key:R`, `risk:writes`, `now:off`.
     pub fn palette_entries(&self, palette: &Palette) -> Vec<Entry> {
+        let row = self.row_in_hand();
         let listed = KEYS.iter().map(|binding| Entry {
             binding,
-            why_not: self.why_not(binding.action),
+            why_not: self.why_not_with(binding.action, row.as_ref()),
         });
         let words = palette.input.value();
         let matching = |e: &Entry| {

@@ -12,7 +12,7 @@ use crate::probe::Snapshot;
 use crate::probe::backend::Backend;
 use crate::probe::tasks::{TaskDetail, TaskKey};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use tui_input::Input;
 
 /// The panes, in the order of their keys.
@@ -264,8 +264,9 @@ impl App {
     }
 
     /// Cursor, filter and sorting of a pane.
-    pub fn view(&self, pane: PaneId) -> View {
-        self.views.get(&pane).cloned().unwrap_or_default()
+    pub fn view(&self, pane: PaneId) -> &View {
+        static USUAL: LazyLock<View> = LazyLock::new(View::default);
+        self.views.get(&pane).unwrap_or(&USUAL)
     }
 
     /// Why a write is not possible now; `None` when it is.

@@ -73,7 +73,7 @@ impl Question {
 impl App {
     /// `^K`: opens the question and has the session read, or says why not.
     pub(super) fn end_session(&mut self) -> Vec<Effect> {
-        let (row, pid) = match self.session_in_hand() {
+        let (row, pid) = match self.session_in_hand(self.row_in_hand().as_ref()) {
             Ok(session) => session,
             Err((tone, why)) => {
                 self.toast(tone, why);
@@ -86,18 +86,17 @@ impl App {
     }
 
     /// The session that the row in hand is or leads to.
-    pub(super) fn session_in_hand(&self) -> Result<(RowId, i32), (Tone, String)> {
+    pub(super) fn session_in_hand(
+        &self,
+        row: Option<&RowId>,
+    ) -> Result<(RowId, i32), (Tone, String)> {
         if let Some(why) = self.write_refusal() {
             return Err((Tone::Warning, format!("ending sessions is off: {why}")));
         }
         let info = |why: &str| (Tone::Info, why.to_string());
         let none = || info("no session to end: choose one (press 1 or 2)");
-        let (snapshot, row) = self
-            .snapshot
-            .as_deref()
-            .zip(self.row_in_hand())
-            .ok_or_else(none)?;
-        let row = match self.culprit(&row).unwrap_or(row) {
+        let (snapshot, row) = self.snapshot.as_deref().zip(row).ok_or_else(none)?;
+        let row = match self.culprit(row).unwrap_or_else(|| row.clone()) {
             RowId::Task(key) => {
                 let task = snapshot.tasks.rows.iter().find(|t| t.key == key);
                 let holder = task.and_then(|t| t.locked_by_pid);

@@ -274,6 +274,21 @@ fn many_need_a_reason_which_goes_into_the_plan() {
 }
 
 #[test]
+fn the_first_q_during_an_action_never_ends_it() {
+    let mut app = ready();
+    for round in 1..=2 {
+        ask(&mut app, "R");
+        let plan = plan(&keys(&mut app, "y"));
+        key(&mut app, KeyCode::Esc);
+        assert_eq!(keys(&mut app, "q"), vec![], "action {round}");
+        assert!(toasts(&app).contains("q again"), "{}", toasts(&app));
+        let done = Outcome::nothing(plan.verb, 1, "nothing was written");
+        news(&mut app, News::Outcome(Box::new(done)));
+    }
+    assert_eq!(keys(&mut app, "q"), vec![Effect::Quit]);
+}
+
+#[test]
 fn a_live_lease_is_never_requeued() {
     let mut app = ready();
     let mut snapshot = shown(&app);

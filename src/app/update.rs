@@ -268,7 +268,7 @@ impl App {
     }
 
     /// The row an action is about: that of the open detail, else the one under the cursor.
-    pub(super) fn row_in_hand(&self) -> Option<RowId> {
+    pub fn row_in_hand(&self) -> Option<RowId> {
         match self.under_palette() {
             Some(Layer::Detail { row, .. }) => Some(row.clone()),
             _ => self.cursor_row(),

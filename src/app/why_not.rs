@@ -27,27 +27,32 @@ impl App {
     /// Why an action is not possible now, in one sentence; `None` when it is. That there is no further row in that
     /// direction is no reason.
     pub fn why_not(&self, action: Action) -> Option<String> {
+        self.why_not_with(action, self.row_in_hand().as_ref())
+    }
+
+    /// The same with this row in hand: finding it takes the whole table of a pane, which many questions can share.
+    pub fn why_not_with(&self, action: Action, row: Option<&RowId>) -> Option<String> {
         if let Some(verb) = verb(action) {
             let refusal = self.write_refusal();
-            return refusal.or_else(|| self.choose(verb).err().map(|(_, why)| why));
+            return refusal.or_else(|| self.choose(verb, row).err().map(|(_, why)| why));
         }
         if action == Action::EndSession {
-            return self.session_in_hand().err().map(|(_, why)| why);
+            return self.session_in_hand(row).err().map(|(_, why)| why);
         }
-        let row = || self.row_in_hand();
         let why = match action {
             Action::Open if matches!(self.under_palette(), Some(Layer::Detail { .. })) => {
                 "it is open already"
             }
             Action::Copy if self.marks_count() => return None,
-            Action::Open | Action::TasksOf | Action::Blocker | Action::Copy if row().is_none() => {
+            Action::Open | Action::TasksOf | Action::Blocker | Action::Copy if row.is_none() => {
                 "no row is selected"
             }
-            Action::TasksOf if row().and_then(|r| self.has_tasks(r)).is_none() => {
+            Action::TasksOf if row.and_then(|r| self.has_tasks(r)).is_none() => {
                 "no tasks belong to this row: choose a queue, worker, session, agent or tenant"
             }
-            Action::Blocker if row().and_then(|r| links::blocker(self, &r)).is_none() => {
-                match row().map(|r| self.culprit(&r).unwrap_or(r)) {
+            Action::Blocker if row.and_then(|r| links::blocker(self, r)).is_none() => {
+                let culprit = row.and_then(|r| self.culprit(r));
+                match culprit.as_ref().or(row) {
                     Some(RowId::Task(_)) => links::NO_HOLDER,
                     _ => "nothing blocks this row",
                 }

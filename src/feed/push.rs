@@ -119,6 +119,8 @@ async fn pid(db: &Session) -> Result<i64, Fault> {
 pub struct Push {
     due: Option<Instant>,
     opening: Option<JoinHandle<Result<Session, Fault>>>,
+    /// Open, until its test is over.
+    sender: Option<Session>,
 }
 
 impl Push {
@@ -147,6 +149,18 @@ impl Push {
         }
     }
 
+    /// The program is to hold no session: waits, for a second at most, until the second one is closed.
+    pub async fn rest(&mut self) {
+        if self.opening.is_some() {
+            let opened = timeout(Duration::from_secs(1), self.sender()).await;
+            self.sender = opened.ok().and_then(Result::ok);
+        }
+        self.yields();
+        if let Some(sender) = self.sender.take() {
+            sender.close().await;
+        }
+    }
+
     /// Waits for the second session, where one is wanted.
     pub async fn sender(&mut self) -> Result<Session, Fault> {
         let Some(opening) = &mut self.opening else {
@@ -157,7 +171,8 @@ impl Push {
         opened.unwrap_or_else(|_| Err(Fault::own("it was not opened")))
     }
 
-    /// Carries the test out; to be called while `db` is idle.
+    /// Carries the test out; to be called while `db` is idle. Where it is dropped before its end, [`rest`](Self::rest)
+    /// closes the second session.
     ///
     /// # Errors
     /// Where `db` is lost.
@@ -169,8 +184,10 @@ impl Push {
         let sent = match sender {
             Err(fault) => Sent::Untried(format!("no second session: {fault}")),
             Ok(sender) => {
-                let sent = from(db, &sender).await;
-                sender.close().await;
+                let sent = from(db, self.sender.insert(sender)).await;
+                if let Some(sender) = self.sender.take() {
+                    sender.close().await;
+                }
                 sent?
             }
         };

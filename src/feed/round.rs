@@ -295,7 +295,10 @@ impl Round {
         if self.snapshot.unread("cost").is_some() {
             self.snapshot.cost = None;
         }
-        self.snapshot.clone()
+        // they may be thousands, and each refresh makes them anew
+        let sessions = std::mem::take(&mut self.snapshot.sessions);
+        let rest = self.snapshot.clone();
+        Snapshot { sessions, ..rest }
     }
 
     /// Fetches what the detail layer asks for.

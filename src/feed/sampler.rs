@@ -147,7 +147,7 @@ impl Sampler {
 
     /// Waits for [`Order::Wake`]; `false` when the program ends instead.
     async fn slept(&mut self) -> bool {
-        self.push.yields();
+        self.push.rest().await;
         self.hands.quiet().await;
         let _ = self.news.send(News::Asleep).await;
         loop {

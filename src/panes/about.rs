@@ -1,6 +1,6 @@
 //! Everything about a queue, or about one kind of its tasks.
 
-use super::common::{Drain, drain, flow, queue_of, stage};
+use super::common::{Drain, Stages, drain, flow, queue_of};
 use super::session::{field, heading, plain};
 use crate::app::row::RowId;
 use crate::app::state::App;
@@ -159,6 +159,7 @@ fn stages(snapshot: &Snapshot, q: &Queue, kind: Option<&str>) -> Vec<Line<'stati
             .chain(q.kinds.iter().map(|k| Some(k.kind.as_str())))
             .collect(),
     };
+    let stages = Stages::of(snapshot);
     for kind in kinds {
         for name in [
             StageName::Wait,
@@ -167,7 +168,7 @@ fn stages(snapshot: &Snapshot, q: &Queue, kind: Option<&str>) -> Vec<Line<'stati
             StageName::Total,
         ] {
             let label = kind.unwrap_or("(all)").to_string();
-            match stage(snapshot, q, kind, name) {
+            match stages.get(q, kind, name) {
                 Some(s) => {
                     lines.push(line(figures(label, s), Ink::Text));
                     if let Some(why) = &s.unknown {

@@ -3,6 +3,7 @@
 
 use crate::probe::Snapshot;
 use crate::probe::activity::Blocked;
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 /// Waiting sessions and those they wait for.
@@ -15,6 +16,17 @@ pub struct Chains<'a> {
     waiters: Vec<Vec<usize>>,
     /// Position in `blocked` of each that waits.
     waits: Vec<Option<usize>>,
+    /// How many wait for each, directly or not.
+    counts: OnceCell<Vec<usize>>,
+    /// Those listed under each.
+    listed: OnceCell<Vec<Vec<i32>>>,
+}
+
+/// A set of numbers, one bit each.
+type Bits = Vec<u64>;
+
+fn has(bits: &Bits, n: usize) -> bool {
+    bits[n / 64] & 1 << (n % 64) != 0
 }
 
 impl<'a> Chains<'a> {
@@ -26,6 +38,8 @@ impl<'a> Chains<'a> {
             pids: Vec::new(),
             waiters: Vec::new(),
             waits: Vec::new(),
+            counts: OnceCell::new(),
+            listed: OnceCell::new(),
         };
         for (at, b) in snapshot.blocked.iter().enumerate() {
             let waiter = chains.number(b.pid);
@@ -74,6 +88,73 @@ impl<'a> Chains<'a> {
         found[1..].iter().map(|n| self.pids[*n]).collect()
     }
 
+    /// How many wait for a session, directly or behind others.
+    pub fn count(&self, pid: i32) -> usize {
+        let counts = self.counts.get_or_init(|| self.count_all());
+        self.number.get(&pid).map_or(0, |n| counts[*n])
+    }
+
+    /// All counts at once: what waits behind a waiter is known before what waits behind the one it waits for, and not
+    /// walked again.
+    fn count_all(&self) -> Vec<usize> {
+        let words = self.pids.len().div_ceil(64);
+        let mut sets: Vec<Bits> = vec![vec![0; words]; self.pids.len()];
+        let order = self.waiters_first();
+        loop {
+            let mut changed = false;
+            for n in &order {
+                let mut mine = std::mem::take(&mut sets[*n]);
+                for waiter in self.waiters[*n].iter().filter(|w| *w != n) {
+                    let theirs = &sets[*waiter];
+                    let news = |(a, b): (&u64, &u64)| b & !a != 0;
+                    if !has(&mine, *waiter) || mine.iter().zip(theirs).any(news) {
+                        mine.iter_mut().zip(theirs).for_each(|(a, b)| *a |= b);
+                        mine[waiter / 64] |= 1 << (waiter % 64);
+                        changed = true;
+                    }
+                }
+                sets[*n] = mine;
+            }
+            // a second time shows that nothing is missing, also in the circle of a deadlock
+            if !changed {
+                break;
+            }
+        }
+        let own = |(n, bits): (usize, &Bits)| {
+            let all: u32 = bits.iter().map(|b| b.count_ones()).sum();
+            all as usize - usize::from(has(bits, n))
+        };
+        sets.iter().enumerate().map(own).collect()
+    }
+
+    /// Every session after those that wait for it, but for circles.
+    fn waiters_first(&self) -> Vec<usize> {
+        let mut order = Vec::with_capacity(self.pids.len());
+        let mut seen = vec![false; self.pids.len()];
+        for start in 0..self.pids.len() {
+            // a session, and how many of its waiters were looked at
+            let mut path = vec![(start, 0)];
+            if std::mem::replace(&mut seen[start], true) {
+                continue;
+            }
+            while let Some((n, at)) = path.last_mut() {
+                match self.waiters[*n].get(*at).copied() {
+                    Some(waiter) => {
+                        *at += 1;
+                        if !std::mem::replace(&mut seen[waiter], true) {
+                            path.push((waiter, 0));
+                        }
+                    }
+                    None => {
+                        order.push(*n);
+                        path.pop();
+                    }
+                }
+            }
+        }
+        order
+    }
+
     /// Those who wait for nobody while others wait for them, most waited for first.
     pub fn roots(&self) -> Vec<i32> {
         let mut roots: Vec<i32> = (0..self.pids.len())
@@ -84,7 +165,7 @@ impl<'a> Chains<'a> {
         if roots.is_empty() {
             roots.extend(self.blocked.first().map(|b| b.pid));
         }
-        roots.sort_by_cached_key(|pid| (std::cmp::Reverse(self.behind(*pid).len()), *pid));
+        roots.sort_by_cached_key(|pid| (std::cmp::Reverse(self.count(*pid)), *pid));
         roots
     }
 
@@ -109,17 +190,26 @@ impl<'a> Chains<'a> {
         free.or_else(|| b.blocked_by.first()).copied()
     }
 
+    /// Each waiting session under the one that it is listed under.
+    fn list(&self) -> Vec<Vec<i32>> {
+        let mut listed = vec![Vec::new(); self.pids.len()];
+        for (waiter, at) in self.waits.iter().enumerate() {
+            let above = at.and_then(|at| self.nearest(&self.blocked[at]));
+            if let Some(holder) = above.and_then(|pid| self.number.get(&pid)) {
+                listed[*holder].push(self.pids[waiter]);
+            }
+        }
+        listed
+    }
+
     /// The sessions listed under one in the tree, most waited for first.
     pub fn children(&self, pid: i32) -> Vec<i32> {
         let Some(number) = self.number.get(&pid) else {
             return Vec::new();
         };
-        let mut children: Vec<i32> = self.waiters[*number]
-            .iter()
-            .map(|n| self.pids[*n])
-            .filter(|child| self.waiting(*child).and_then(|b| self.nearest(b)) == Some(pid))
-            .collect();
-        children.sort_by_cached_key(|p| std::cmp::Reverse(self.behind(*p).len()));
+        let listed = self.listed.get_or_init(|| self.list());
+        let mut children = listed[*number].clone();
+        children.sort_by_cached_key(|p| std::cmp::Reverse(self.count(*p)));
         children
     }
 }
@@ -160,5 +250,18 @@ mod tests {
         assert_eq!(c.roots(), [1]);
         assert_eq!(c.behind(1), [3, 2]);
         assert_eq!(c.root_of(1), 3);
+        assert_eq!([1, 2, 3].map(|pid| c.count(pid)), [2, 2, 2]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn counting_all_is_counting_each(edges in proptest::collection::vec((0i32..40, proptest::collection::vec(0i32..40, 0..5)), 0..30)) {
+            let edges: Vec<(i32, &[i32])> = edges.iter().map(|(pid, by)| (*pid, by.as_slice())).collect();
+            let s = snapshot(&edges);
+            let c = Chains::of(&s);
+            for pid in 0..40 {
+                proptest::prop_assert_eq!(c.count(pid), c.behind(pid).len());
+            }
+        }
     }
 }

@@ -8,6 +8,7 @@ use crate::probe::flow::Flow;
 use crate::probe::queues::Queue;
 use crate::probe::stages::{Stage, StageName};
 use crate::probe::{Bound, Count, ServerTime, Snapshot, State};
+use std::collections::BTreeMap;
 
 /// The gravest finding whose culprit is this row.
 pub fn severity(report: &Report, id: &RowId) -> Option<Severity> {
@@ -167,20 +168,27 @@ pub fn live(snapshot: &Snapshot) -> Count {
     sum
 }
 
-/// A stage of a queue or of one of its kinds.
-pub fn stage<'a>(
-    snapshot: &'a Snapshot,
-    queue: &Queue,
-    kind: Option<&str>,
-    name: StageName,
-) -> Option<&'a Stage> {
-    snapshot.stages.iter().find(|s| {
-        s.stage == name
-            && s.kind.as_deref() == kind
-            && s.queue == queue.queue
-            && s.system == queue.system
-            && s.schema == queue.schema
-    })
+/// Stages by queue: looked up for every row of a table.
+pub struct Stages<'a>(BTreeMap<(&'a str, &'a str, &'a str), Vec<&'a Stage>>);
+
+impl<'a> Stages<'a> {
+    /// Indexes a snapshot.
+    pub fn of(snapshot: &'a Snapshot) -> Self {
+        let mut queues: BTreeMap<_, Vec<&Stage>> = BTreeMap::new();
+        for s in &snapshot.stages {
+            let key = (&*s.system, &*s.schema, &*s.queue);
+            queues.entry(key).or_default().push(s);
+        }
+        Self(queues)
+    }
+
+    /// A stage of a queue or of one of its kinds.
+    pub fn get(&self, queue: &Queue, kind: Option<&str>, name: StageName) -> Option<&'a Stage> {
+        let key = (&*queue.system, &*queue.schema, &*queue.queue);
+        let mut of = self.0.get(&key)?.iter();
+        of.find(|s| s.stage == name && s.kind.as_deref() == kind)
+            .copied()
+    }
 }
 
 /// The flow of a queue.

@@ -9,7 +9,7 @@ use crate::findings::{Report, Severity};
 use crate::probe::Snapshot;
 use crate::probe::activity::{Budget, Session};
 use crate::ui::fmt;
-use crate::ui::table::{Cell, Column, Row, Section, Table};
+use crate::ui::table::{Cell, Column, Part, Row, Section, Table};
 use crate::ui::text::{dim, flow, ink, text};
 use crate::ui::theme::Ink;
 use ratatui::text::{Line, Span};
@@ -61,18 +61,25 @@ static SESSIONS: [Column; 14] = [
     Column::figures("xmin", 7, 5),
 ];
 
-fn table(app: &App) -> Table {
+fn table(app: &App, part: Part) -> Table {
     let Some((snapshot, report)) = app.shown() else {
         return Table::default();
     };
     let c = &snapshot.connections;
     let budgets = c.budgets.iter().map(|b| budget(report, b)).collect();
+    let table = Table {
+        sections: vec![Section::new("", &BUDGETS, budgets)],
+    };
+    table.and(part, || sessions(snapshot, report))
+}
+
+fn sessions(snapshot: &Snapshot, report: &Report) -> Section {
     let chains = Chains::of(snapshot);
     let mut sessions: Vec<(u8, f64, Row)> = snapshot
         .sessions
         .iter()
         .map(|s| {
-            let blocks = s.pid.map_or(0, |p| chains.behind(p).len());
+            let blocks = s.pid.map_or(0, |p| chains.count(p));
             let row = session(report, s, blocks);
             let rank = match row.severity {
                 Some(Severity::Critical) => 0,
@@ -87,14 +94,9 @@ fn table(app: &App) -> Table {
         .collect();
     sessions.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
     let rows: Vec<Row> = sessions.into_iter().map(|(_, _, row)| row).collect();
-    Table {
-        sections: vec![
-            Section::new("", &BUDGETS, budgets),
-            Section::new("", &SESSIONS, rows)
-                .sortable()
-                .or("no session but those of other databases"),
-        ],
-    }
+    Section::new("", &SESSIONS, rows)
+        .sortable()
+        .or("no session but those of other databases")
 }
 
 fn budget(report: &Report, b: &Budget) -> Row {

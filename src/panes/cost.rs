@@ -9,7 +9,7 @@ use crate::probe::cost::{Cost, Spender, TopTask};
 use crate::probe::tasks::TaskKey;
 use crate::probe::{Snapshot, Usd};
 use crate::ui::fmt;
-use crate::ui::table::{Cell, Column, Row, Section, Table};
+use crate::ui::table::{Cell, Column, Part, Row, Section, Table};
 use crate::ui::text::{dim, flow, ink, text};
 use crate::ui::theme::Ink;
 use ratatui::text::{Line, Span};
@@ -62,7 +62,7 @@ static TASKS: [Column; 6] = [
     Column::words("system", 8, 14, 3),
 ];
 
-fn table(app: &App) -> Table {
+fn table(app: &App, part: Part) -> Table {
     let Some((snapshot, report)) = app.shown() else {
         return Table::default();
     };
@@ -79,22 +79,20 @@ fn table(app: &App) -> Table {
         let rows = list.iter().map(|s| spender(report, by, s)).collect();
         Section::new("", columns, rows)
     };
-    let tasks = cost
-        .top_tasks
-        .iter()
-        .map(|t| top_task(snapshot, report, t))
-        .collect();
+    let tasks = || {
+        let tasks = cost.top_tasks.iter();
+        tasks.map(|t| top_task(snapshot, report, t)).collect()
+    };
+    let tenants = by(&TENANTS, "tenant", &cost.by_tenant);
     Table {
-        sections: vec![
-            by(&TENANTS, "tenant", &cost.by_tenant)
-                .sortable()
-                .or("no spend within the window"),
-            by(&AGENTS, "agent", &cost.by_agent),
-            by(&APPLICATIONS, "application", &cost.by_application),
-            by(&MODELS, "model", &cost.by_model),
-            Section::new("", &TASKS, tasks),
-        ],
+        sections: vec![tenants.sortable().or("no spend within the window")],
     }
+    .and(part, || by(&AGENTS, "agent", &cost.by_agent))
+    .and(part, || {
+        by(&APPLICATIONS, "application", &cost.by_application)
+    })
+    .and(part, || by(&MODELS, "model", &cost.by_model))
+    .and(part, || Section::new("", &TASKS, tasks()))
 }
 
 fn money(usd: Usd) -> Cell {

@@ -8,7 +8,7 @@ use crate::probe::failures::{FailureGroup, Failures, GROUPS, NO_TEXT, Sample};
 use crate::probe::{Bound, Count, ServerTime, Snapshot};
 use crate::ui::clean;
 use crate::ui::fmt;
-use crate::ui::table::{Cell, Column, Row, Section, Table};
+use crate::ui::table::{Cell, Column, Part, Row, Section, Table};
 use crate::ui::text::{dim, flow, ink, text, wrap};
 use crate::ui::theme::Ink;
 use ratatui::text::{Line, Span};
@@ -43,7 +43,7 @@ static COLUMNS: [Column; 10] = [
     Column::words("system", 8, 14, 7),
 ];
 
-fn table(app: &App) -> Table {
+fn table(app: &App, _: Part) -> Table {
     let Some((snapshot, _)) = app.shown() else {
         return Table::default();
     };

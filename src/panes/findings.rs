@@ -7,7 +7,7 @@ use crate::app::state::{App, LogLine, PaneId, Tone};
 use crate::findings::{Finding, Severity};
 use crate::ui::fmt;
 use crate::ui::glyphs;
-use crate::ui::table::{Cell, Column, Row, Section, Table};
+use crate::ui::table::{Cell, Column, Part, Row, Section, Table};
 use crate::ui::text::{dim, flow, ink, text};
 use crate::ui::theme::Ink;
 use ratatui::text::Line;
@@ -62,7 +62,7 @@ pub fn ids(findings: &[Finding]) -> Vec<RowId> {
         .collect()
 }
 
-fn table(app: &App) -> Table {
+fn table(app: &App, part: Part) -> Table {
     let findings = app.shown().map_or(&[][..], |(_, r)| &r.findings);
     let rows = findings.iter().zip(ids(findings)).map(|(f, id)| {
         let lead = if f.explained_by.is_some() { "└ " } else { "" };
@@ -79,15 +79,17 @@ fn table(app: &App) -> Table {
         .severity(Some(f.severity))
     });
     let rows = rows.collect();
-    let log = app.log.iter().rev().map(line).collect();
+    let log = || app.log.iter().rev().map(line).collect();
     Table {
         sections: vec![
             Section::new("", &FINDINGS, rows)
                 .sortable()
                 .or("nothing is wrong"),
-            Section::new("", &LOG, log).or("nothing has happened yet"),
         ],
     }
+    .and(part, || {
+        Section::new("", &LOG, log()).or("nothing has happened yet")
+    })
 }
 
 fn line(l: &LogLine) -> Row {

@@ -6,13 +6,15 @@ use crate::app::row::RowId;
 use crate::app::state::{App, PaneId};
 use crate::findings::{Report, Severity};
 use crate::probe::Snapshot;
+use crate::probe::activity::Session;
 use crate::probe::leases::{Lease, Worker};
 use crate::probe::tasks::TaskKey;
 use crate::ui::fmt;
-use crate::ui::table::{Cell, Column, Row, Section, Table};
+use crate::ui::table::{Cell, Column, Part, Row, Section, Table};
 use crate::ui::text::{dim, flow, ink, text};
 use crate::ui::theme::Ink;
 use ratatui::text::{Line, Span};
+use std::collections::BTreeMap;
 
 /// The pane.
 pub static PANE: PaneDef = PaneDef {
@@ -58,43 +60,49 @@ static EXPIRED: [Column; 10] = [
     Column::words("rule", 10, 24, 4),
 ];
 
-fn table(app: &App) -> Table {
+fn table(app: &App, part: Part) -> Table {
     let Some((snapshot, report)) = app.shown() else {
         return Table::default();
     };
-    let mut workers: Vec<&Worker> = snapshot.workers.iter().collect();
-    workers.sort_by_cached_key(|w| {
-        (
-            std::cmp::Reverse(grave(snapshot, report, w)),
-            natural(&w.worker),
-        )
-    });
+    let sessions = sessions(snapshot, report);
+    let graves = snapshot.workers.iter().map(|w| grave(report, &sessions, w));
+    let mut workers: Vec<(Option<Severity>, &Worker)> = graves.zip(&snapshot.workers).collect();
+    workers.sort_by_cached_key(|(grave, w)| (std::cmp::Reverse(*grave), natural(&w.worker)));
     let mut leases: Vec<&Lease> = snapshot.leases.iter().collect();
     leases.sort_by(|a, b| {
         let age = |l: &Lease| l.overdue_s.unwrap_or(f64::MAX);
         age(b).total_cmp(&age(a))
     });
     let none = |calm: &str| snapshot.unread("leases").unwrap_or(calm.into());
-    Table {
-        sections: vec![
-            Section::new(
-                "",
-                &WORKERS,
-                workers
-                    .into_iter()
-                    .map(|w| worker(snapshot, report, w))
-                    .collect(),
-            )
-            .sortable()
-            .or(none("no worker holds a task or has finished one lately")),
-            Section::new(
-                "",
-                &EXPIRED,
-                leases.into_iter().map(|l| lease(report, l)).collect(),
-            )
-            .or(none("no lease has expired")),
-        ],
+    let workers = workers.into_iter().map(|(grave, w)| worker(grave, w));
+    let section = Section::new("", &WORKERS, workers.collect())
+        .sortable()
+        .or(none("no worker holds a task or has finished one lately"));
+    let table = Table {
+        sections: vec![section],
+    };
+    table.and(part, || {
+        let leases = leases.into_iter().map(|l| lease(report, l));
+        Section::new("", &EXPIRED, leases.collect()).or(none("no lease has expired"))
+    })
+}
+
+/// What is said about sessions, by their application.
+fn sessions<'a>(snapshot: &'a Snapshot, report: &Report) -> BTreeMap<&'a str, Severity> {
+    let mut graves = BTreeMap::new();
+    for finding in &report.findings {
+        let Some(culprit @ (RowId::Session { .. } | RowId::Idle { .. })) = &finding.culprit else {
+            continue;
+        };
+        let is_it = |s: &&Session| session_row(s) == *culprit;
+        for session in snapshot.sessions.iter().filter(is_it) {
+            let grave = graves
+                .entry(session.application.as_str())
+                .or_insert(finding.severity);
+            *grave = finding.severity.max(*grave);
+        }
     }
+    graves
 }
 
 /// The row of a worker.
@@ -107,23 +115,16 @@ fn worker_row(w: &Worker) -> RowId {
 }
 
 /// Of what is said about the worker, about a session of its name, or of what its leases say.
-fn grave(snapshot: &Snapshot, report: &Report, w: &Worker) -> Option<Severity> {
+fn grave(report: &Report, sessions: &BTreeMap<&str, Severity>, w: &Worker) -> Option<Severity> {
     let overdue = w.next_expiry_s.is_some_and(|s| s < 0.0);
     let own = graver(
         severity(report, &worker_row(w)),
         overdue.then_some(Severity::Warning),
     );
-    let sessions = snapshot
-        .sessions
-        .iter()
-        .filter(|s| s.application == w.worker);
-    sessions
-        .map(|s| severity(report, &session_row(s)))
-        .fold(own, graver)
+    graver(own, sessions.get(w.worker.as_str()).copied())
 }
 
-fn worker(snapshot: &Snapshot, report: &Report, w: &Worker) -> Row {
-    let grave = grave(snapshot, report, w);
+fn worker(grave: Option<Severity>, w: &Worker) -> Row {
     let expiry = match w.next_expiry_s {
         Some(s) if s < 0.0 => Cell::figure(format!("over {}", fmt::duration(-s)), -s).ink(Ink::Bad),
         Some(s) => Cell::figure(fmt::duration(s), -s),

@@ -119,7 +119,7 @@ pub fn blocker(app: &App, row: &RowId) -> Option<RowId> {
     // One who neither waits nor is waited for stands in nobody's way.
     let in_way = |pid: i32| {
         let root = chains.root_of(pid);
-        (root != pid || !chains.behind(root).is_empty()).then(|| of_pid(root))
+        (root != pid || chains.count(root) > 0).then(|| of_pid(root))
     };
     match row {
         RowId::Session { pid, .. } => in_way(*pid),

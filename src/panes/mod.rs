@@ -26,7 +26,7 @@ pub use tasks::medians;
 
 use crate::app::row::RowId;
 use crate::app::state::{App, PaneId};
-use crate::ui::table::{Column, Table};
+use crate::ui::table::{Column, Part, Table};
 use ratatui::text::Line;
 
 /// Everything the screen knows about a pane.
@@ -38,7 +38,7 @@ pub struct PaneDef {
     /// One line for the help.
     pub purpose: &'static str,
     /// Its rows.
-    pub table: fn(&App) -> Table,
+    pub table: fn(&App, Part) -> Table,
     /// The columns that `s` goes through.
     pub columns: &'static [Column],
     /// What stands above the rows, for a width; the first line follows the heading.

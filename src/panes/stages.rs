@@ -1,15 +1,15 @@
 //! The stages pane: every queue's depth, pace, limit and time per stage, then its kinds.
 
 use super::PaneDef;
-use super::common::{Drain, about_queue, accused, busiest, drain, queue_row, severity, stage};
+use super::common::{Drain, Stages, about_queue, accused, busiest, drain, queue_row, severity};
 use crate::app::row::RowId;
 use crate::app::state::{App, PaneId};
 use crate::findings::{Report, Severity};
 use crate::probe::queues::{Kind, Queue};
 use crate::probe::stages::{Stage, StageName};
-use crate::probe::{Bound, Count, Snapshot, State};
+use crate::probe::{Bound, Count, State};
 use crate::ui::fmt;
-use crate::ui::table::{Cell, Column, Row, Section, Table};
+use crate::ui::table::{Cell, Column, Part, Row, Section, Table};
 use crate::ui::text::{dim, flow, ink, text};
 use crate::ui::theme::Ink;
 use ratatui::text::Line;
@@ -74,7 +74,7 @@ static KINDS: [Column; 14] = [
     Column::words("run, last 10m", 13, 16, 4),
 ];
 
-fn table(app: &App) -> Table {
+fn table(app: &App, part: Part) -> Table {
     let Some((snapshot, report)) = app.shown() else {
         return Table::default();
     };
@@ -88,28 +88,35 @@ fn table(app: &App) -> Table {
         let is_first = first.as_ref() == Some(&queue_row(q));
         std::cmp::Reverse((is_first, grave(report, q), size))
     });
-    let rows = queues.iter().map(|q| queue(snapshot, report, q)).collect();
+    let stages = Stages::of(snapshot);
+    let rows = queues.iter().map(|q| queue(&stages, report, q)).collect();
+    let section = Section::new("", &QUEUES, rows)
+        .sortable()
+        .or(snapshot.no_queue().unwrap_or_default());
+    Table {
+        sections: vec![section],
+    }
+    .and(part, || {
+        Section::new("", &KINDS, kinds(&stages, report, &queues))
+    })
+}
+
+/// Each queue's own line, and below it its kinds.
+fn kinds(stages: &Stages, report: &Report, queues: &[&Queue]) -> Vec<Row> {
     let mut kinds = Vec::new();
-    for q in &queues {
-        kinds.push(whole(snapshot, q));
+    for q in queues {
+        kinds.push(whole(stages, q));
         let last = q.kinds.len().saturating_sub(1);
         let each = q.kinds.iter().enumerate();
         let more = q.more_kinds > 0;
-        kinds.extend(each.map(|(n, k)| kind(snapshot, report, q, k, n == last && !more)));
+        kinds.extend(each.map(|(n, k)| kind(stages, report, q, k, n == last && !more)));
         if more {
             let left = fmt::plural(u64::from(q.more_kinds), "more kind", "more kinds");
             let cell = Cell::word(format!("└ {left}")).ink(Ink::Dim);
             kinds.push(Row::new(queue_row(q), vec![cell]).still());
         }
     }
-    Table {
-        sections: vec![
-            Section::new("", &QUEUES, rows)
-                .sortable()
-                .or(snapshot.no_queue().unwrap_or_default()),
-            Section::new("", &KINDS, kinds),
-        ],
-    }
+    kinds
 }
 
 fn grave(report: &Report, q: &Queue) -> Option<Severity> {
@@ -124,7 +131,7 @@ fn counted(count: Option<Count>) -> Cell {
     }
 }
 
-fn queue(snapshot: &Snapshot, report: &Report, q: &Queue) -> Row {
+fn queue(stages: &Stages, report: &Report, q: &Queue) -> Row {
     let id = queue_row(q);
     let grave = grave(report, q);
     let rate = |r: Option<f64>| match r {
@@ -132,7 +139,7 @@ fn queue(snapshot: &Snapshot, report: &Report, q: &Queue) -> Row {
         None => Cell::nothing("n/a"),
     };
     let time = |name: StageName, p95: bool| {
-        let found = stage(snapshot, q, None, name);
+        let found = stages.get(q, None, name);
         let value = found.and_then(|s| if p95 { s.p95_s } else { s.p50_s });
         match (value, found) {
             (Some(v), _) => Cell::figure(fmt::duration(v), v),
@@ -229,16 +236,16 @@ fn why(report: &Report, q: &Queue) -> Cell {
 }
 
 /// A queue's own line above its kinds: its other figures stand in the list of queues.
-fn whole(snapshot: &Snapshot, q: &Queue) -> Row {
+fn whole(stages: &Stages, q: &Queue) -> Row {
     let mut cells = vec![Cell::word(&q.queue).ink(Ink::Strong)];
     cells.extend((0..4).map(|_| Cell::nothing("")));
-    cells.extend(times(snapshot, q, None));
+    cells.extend(times(stages, q, None));
     Row::new(queue_row(q), cells)
         .find("system", Some(&q.system))
         .still()
 }
 
-fn kind(snapshot: &Snapshot, report: &Report, q: &Queue, k: &Kind, last: bool) -> Row {
+fn kind(stages: &Stages, report: &Report, q: &Queue, k: &Kind, last: bool) -> Row {
     let id = RowId::Queue {
         system: q.system.clone(),
         schema: q.schema.clone(),
@@ -260,7 +267,7 @@ fn kind(snapshot: &Snapshot, report: &Report, q: &Queue, k: &Kind, last: bool) -
             None => Cell::figure("over 1h", f64::MAX).ink_if(k.ready > 0, Ink::Warn),
         },
     ];
-    cells.extend(times(snapshot, q, Some(&k.kind)));
+    cells.extend(times(stages, q, Some(&k.kind)));
     Row::new(id, cells)
         .severity(grave)
         .find("system", Some(&q.system))
@@ -269,8 +276,8 @@ fn kind(snapshot: &Snapshot, report: &Report, q: &Queue, k: &Kind, last: bool) -
 }
 
 /// Time per stage, and where the run time is heading.
-fn times(snapshot: &Snapshot, q: &Queue, kind: Option<&str>) -> [Cell; 9] {
-    let of = |name| stage(snapshot, q, kind, name);
+fn times(stages: &Stages, q: &Queue, kind: Option<&str>) -> [Cell; 9] {
+    let of = |name| stages.get(q, kind, name);
     let time = |found: Option<&Stage>, pick: fn(&Stage) -> Option<f64>| {
         let value = found.and_then(pick);
         let known = found.is_some_and(|s| s.unknown.is_none());

@@ -11,7 +11,7 @@ use crate::probe::stages::StageName;
 use crate::probe::tasks::Task;
 use crate::probe::{ServerTime, Snapshot, State};
 use crate::ui::fmt;
-use crate::ui::table::{Cell, Column, Row, Section, Table};
+use crate::ui::table::{Cell, Column, Part, Row, Section, Table};
 use crate::ui::text::{dim, flow, ink, text};
 use crate::ui::theme::Ink;
 use ratatui::text::{Line, Span};
@@ -60,7 +60,7 @@ const fn columns(queue: u8) -> [Column; 15] {
     ]
 }
 
-fn table(app: &App) -> Table {
+fn table(app: &App, _: Part) -> Table {
     let Some((snapshot, report)) = app.shown() else {
         return Table::default();
     };

@@ -9,7 +9,7 @@ use crate::findings::{Report, Severity};
 use crate::probe::Snapshot;
 use crate::probe::activity::Blocked;
 use crate::ui::fmt;
-use crate::ui::table::{Cell, Column, Row, Section, Table};
+use crate::ui::table::{Cell, Column, Part, Row, Section, Table};
 use crate::ui::text::{dim, flow, ink, text};
 use crate::ui::theme::Ink;
 use ratatui::text::{Line, Span};
@@ -48,7 +48,7 @@ static EVENTS: [Column; 4] = [
     Column::figures("blocked", 7, 2),
 ];
 
-fn table(app: &App) -> Table {
+fn table(app: &App, part: Part) -> Table {
     let Some((snapshot, report)) = app.shown() else {
         return Table::default();
     };
@@ -64,6 +64,13 @@ fn table(app: &App) -> Table {
         tree.branch(root, &mut Vec::new());
     }
     let tree = tree.rows;
+    Table {
+        sections: vec![Section::new("", &TREE, tree).or("nobody waits for a lock")],
+    }
+    .and(part, || events(snapshot, report))
+}
+
+fn events(snapshot: &Snapshot, report: &Report) -> Section {
     let most = snapshot.waits.iter().map(|w| w.sessions).max().unwrap_or(0);
     let mut waits: Vec<_> = snapshot.waits.iter().collect();
     waits.sort_by_key(|w| std::cmp::Reverse(w.sessions));
@@ -98,15 +105,9 @@ fn table(app: &App) -> Table {
         )
         .severity(grave)
     });
-    let events = events.collect();
-    Table {
-        sections: vec![
-            Section::new("", &TREE, tree).or("nobody waits for a lock"),
-            Section::new("", &EVENTS, events)
-                .sortable()
-                .or("no active session"),
-        ],
-    }
+    Section::new("", &EVENTS, events.collect())
+        .sortable()
+        .or("no active session")
 }
 
 /// The tree in the making.
@@ -133,7 +134,7 @@ impl Tree<'_> {
                 (false, false) => "│ ",
             });
         }
-        let blocks = self.chains.behind(pid).len();
+        let blocks = self.chains.count(pid);
         let waiting = self.chains.waiting(pid);
         self.rows
             .push(row(self.snapshot, self.report, pid, &lead, waiting, blocks));

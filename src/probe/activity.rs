@@ -35,7 +35,7 @@ FROM (
          CASE WHEN here AND coalesce(a.state, '') <> 'idle' OR a.wait_event = 'ClientWrite' THEN a.wait_event_type END AS wait_type,
          CASE WHEN here AND coalesce(a.state, '') <> 'idle' OR a.wait_event = 'ClientWrite' THEN a.wait_event END AS wait_event,
          greatest(age(a.backend_xmin), age(a.backend_xid)) AS xmin_age,
-         CASE WHEN here AND a.wait_event_type = 'Lock' THEN pg_blocking_pids(a.pid)::text END AS blockers,
+         CASE WHEN here AND a.wait_event_type = 'Lock' THEN (pg_blocking_pids(a.pid))[:100]::text END AS blockers,
          CASE WHEN here AND a.state <> 'idle' THEN
            substring(left(a.query, 300) from '(?i)^\s*((?:select\s+\*\s+from|insert\s+into|delete\s+from|update|(?:alter|drop|create|lock|truncate)\s+table|create\s+(?:unique\s+)?index(?:\s+concurrently)?|vacuum|analyze|copy)\s+[a-z_"][\w."]*|select\s+[a-z_"][\w."]*(?=\s*\()|[a-z]+)')
          END AS verb,
@@ -126,7 +126,7 @@ pub struct Wait {
 pub struct Blocked {
     /// Who waits.
     pub pid: i32,
-    /// pg_blocking_pids: holders, and those ahead in the queue.
+    /// pg_blocking_pids: holders, and those ahead in the queue; a hundred at most.
     pub blocked_by: Vec<i32>,
     /// For how long, in seconds.
     pub waiting_s: f64,
@@ -230,9 +230,14 @@ impl Activity {
             })
             .collect();
         if !blocked.is_empty() {
+            let at: BTreeMap<i32, usize> = blocked
+                .iter()
+                .enumerate()
+                .map(|(n, b)| (b.pid, n))
+                .collect();
             for row in db.query(&locks_sql(version_num), &[]).await? {
                 let pid = row.int("pid")?.unwrap_or(0) as i32;
-                let Some(b) = blocked.iter_mut().find(|b| b.pid == pid) else {
+                let Some(b) = at.get(&pid).map(|n| &mut blocked[*n]) else {
                     continue;
                 };
                 b.lock_type = row.word("locktype")?;

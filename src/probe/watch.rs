@@ -10,6 +10,7 @@ use super::{ServerTime, Snapshot, failures};
 use crate::config::Config;
 use crate::connect::{Fault, Session};
 use crate::queue::{self, Instance, Profile};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The probes of all queues.
@@ -235,14 +236,14 @@ impl QueueProbes {
             .collect();
         snapshot.cost.clone_from(&self.cost);
         snapshot.tasks = self.list();
+        let queues = self.watched.iter().flat_map(|w| w.depth.queues.values());
+        let mut rows: BTreeMap<i32, u32> = BTreeMap::new();
+        for lock in queues.flat_map(|q| &q.locked) {
+            *rows.entry(lock.pid).or_default() += 1;
+        }
         for session in &mut snapshot.sessions {
-            let Some(pid) = session.pid else { continue };
-            let locks = self
-                .watched
-                .iter()
-                .flat_map(|w| w.depth.queues.values())
-                .flat_map(|q| &q.locked);
-            session.task_rows = locks.filter(|l| l.pid == pid).count() as u32;
+            let held = session.pid.and_then(|pid| rows.get(&pid));
+            session.task_rows = held.copied().unwrap_or(0);
         }
     }
 

@@ -3,7 +3,7 @@
 use super::cost::Ledger;
 use super::failures::Failures;
 use super::flow::report::Rates;
-use super::flow::slots::Cell;
+use super::flow::slots::{Cell, Name};
 use super::flow::{Attempts, Flow, History, failing, history::When};
 use super::leases::skew::Skew;
 use super::leases::{self, Poison, Worker, poison};
@@ -28,7 +28,7 @@ pub(super) struct Watched {
     usual: Vec<(String, String, f64)>,
     stages_at: f64,
     pub(super) flow: BTreeMap<String, Flow>,
-    claims: BTreeMap<(String, String), ServerTime>,
+    claims: BTreeMap<(Name, Name), ServerTime>,
     by_queue: BTreeMap<String, Digest>,
     tries: (BTreeMap<String, Cell>, f64),
     pub(super) look: leases::read::Look,
@@ -95,7 +95,7 @@ const PRICED: f64 = 9.9;
 const SLOW: f64 = 30.0;
 /// Broken invariants are looked for so often, in seconds.
 const BROKEN: f64 = 120.0;
-/// Percentiles are made anew so often, in seconds.
+/// Percentiles, and tries by kind and tenant, are made anew so often, in seconds.
 const STAGES: f64 = 5.0;
 /// What fails is asked about so often, in seconds.
 const FAILING: f64 = 60.0;
@@ -108,11 +108,13 @@ impl Watched {
         window: f64,
     ) -> Result<(), Fault> {
         self.history.poll(session, &self.instance, when).await?;
-        self.attempts = self.history.attempts(&self.instance, when.now);
         let names = self.names();
-        if when.now - self.stages_at >= STAGES || self.stages.is_empty() {
+        // sums of all that is remembered
+        if (when.now - self.stages_at).abs() >= STAGES || self.stages.is_empty() {
             self.stages_at = when.now;
             (self.stages, self.usual) = self.history.stages(&self.instance, &names, when.now);
+            self.attempts = self.history.attempts(&self.instance, when.now);
+            self.claims = self.history.claims();
         }
         if let Some(now) = ServerTime::from_epoch(when.now) {
             let flow = |q: &String| (q.clone(), self.history.flow(&self.instance, q, now));
@@ -123,7 +125,6 @@ impl Watched {
             .map(|q| (q.clone(), self.digest(&q, when.now, window)))
             .collect();
         self.tries = self.history.workers(when.now);
-        self.claims = self.history.claims();
         if when.now - self.failing_at >= FAILING && self.attempts.iter().any(failing::fails) {
             self.failing_at = when.now;
             self.failing = failing::poll(session, &self.instance, &self.attempts, when.now).await?;
@@ -207,9 +208,7 @@ impl Watched {
     }
 
     fn claimed(&self, queue: &str, kind: &str) -> Option<ServerTime> {
-        self.claims
-            .get(&(queue.to_string(), kind.to_string()))
-            .copied()
+        self.claims.get(&(queue.into(), kind.into())).copied()
     }
 
     pub(super) fn workers(&self, now: ServerTime) -> Vec<Worker> {
@@ -324,22 +323,29 @@ impl Watched {
     /// Running tasks of a queue, all kinds together.
     fn running(&self, queue: &str) -> leases::read::Running {
         let mut sum = leases::read::Running::default();
-        for ((q, _), r) in &self.look.kinds {
-            if q == queue {
-                sum.of += r.of;
-                sum.over += r.over;
-                sum.claimed = later(sum.claimed, r.claimed);
-            }
+        for (_, r) in self.running_kinds(queue) {
+            sum.of += r.of;
+            sum.over += r.over;
+            sum.claimed = later(sum.claimed, r.claimed);
         }
         sum
+    }
+
+    /// Running tasks of a queue by kind.
+    fn running_kinds(
+        &self,
+        queue: &str,
+    ) -> impl Iterator<Item = (&String, &leases::read::Running)> {
+        let from = self.look.kinds.range((queue.to_string(), String::new())..);
+        from.take_while(move |((q, _), _)| q == queue)
+            .map(|((_, kind), running)| (kind, running))
     }
 
     /// Kinds of a queue, largest first.
     fn kinds(&self, queue: &str, one: &One, now: ServerTime) -> Vec<Kind> {
         let age = |t: Option<ServerTime>| t.and_then(|t| now.since(t)).map(|s| s.max(0.0));
         let mut names: BTreeSet<&String> = one.kinds.keys().collect();
-        let running = self.look.kinds.iter().filter(|((q, _), _)| q == queue);
-        names.extend(running.map(|((_, kind), _)| kind));
+        names.extend(self.running_kinds(queue).map(|(kind, _)| kind));
         let row = |name: &String| {
             let ready = one.kinds.get(name).cloned().unwrap_or_default();
             let running = self

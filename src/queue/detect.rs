@@ -2,6 +2,7 @@
 //! per queue). Takes no lock on any task table and needs no rights on them, so it works in the middle of an incident.
 
 use super::instance::{Branch, Instance, Relation};
+use super::made::Made;
 use super::profile::{Profile, SettingType};
 use super::statement::{Value, run};
 use super::template::{Piece, pieces};
@@ -190,6 +191,7 @@ fn apply(profile: &Arc<Profile>, anchor: &Found, all: &[Found], settings: &Setti
         },
         values: values.collect(),
         notes,
+        made: Made::default(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! A profile applied to a database: which schema, which columns exist, which tables or queues it fans out to.
 
 use super::columns::Cast;
+use super::made::Made;
 use super::profile::{Live, Profile, Source, Sql};
 use super::statement::Values;
 use super::template::{Piece, expand, ident, literal, pieces};
@@ -51,6 +52,8 @@ pub struct Instance {
     pub values: Values,
     /// Why figures are missing.
     pub notes: Vec<String>,
+    /// Statements made so far.
+    pub made: Made,
 }
 
 impl Instance {

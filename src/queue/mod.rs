@@ -9,6 +9,7 @@ pub mod detect;
 pub mod grants;
 pub mod instance;
 pub mod load;
+pub mod made;
 mod names;
 pub mod profile;
 pub mod reach;

@@ -81,6 +81,11 @@ pub fn pieces(sql: &str) -> Vec<Piece<'_>> {
     let mut out = Vec::new();
     let (mut begun, mut at) = (0, 0);
     while at < sql.len() {
+        // whatever ends the text before it begins with one of these
+        if !b"'\"-/${:".contains(&sql.as_bytes()[at]) {
+            at += 1;
+            continue;
+        }
         if let Some(range) = quoted(sql, at) {
             at = range.end;
             continue;
@@ -117,7 +122,7 @@ pub fn pieces(sql: &str) -> Vec<Piece<'_>> {
                 ),
             }
         } else {
-            (None, rest.chars().next().map_or(1, char::len_utf8))
+            (None, 1)
         };
         if let Some(piece) = piece {
             if begun < at {

@@ -2,7 +2,7 @@
 
 use super::fmt;
 use super::grid;
-use super::order::{Shown, shown};
+use super::order::{Shown, Tables};
 use super::text::{dim, fit, ink, line_width, text};
 use super::theme::Ink;
 use crate::app::state::{App, PaneId};
@@ -23,21 +23,21 @@ pub enum Shape {
 }
 
 /// Draws a pane and returns how many of its rows fitted.
-pub fn draw(buffer: &mut Buffer, area: Rect, app: &App, pane: PaneId, shape: Shape) -> usize {
+pub fn draw(buffer: &mut Buffer, area: Rect, tables: &Tables, pane: PaneId, shape: Shape) -> usize {
     if area.height == 0 || area.width < 8 {
         return 0;
     }
     let def = panes::pane(pane);
+    let app = tables.app;
     let focused = app.focus == pane;
-    let mut rows = shown(app, pane);
+    let rows = tables.get(pane);
     let view = app.view(pane);
-    let state = state(app, pane, &rows);
+    let state = state(app, pane, rows);
+    let mut title = None;
     let mut y = area.y;
     let mut bottom = area.bottom();
     if shape == Shape::Inline && state.is_empty() {
-        if let Some(section) = rows.table.sections.first_mut() {
-            section.title = def.title.into();
-        }
+        title = Some(def.title);
     } else {
         let mut spans = vec![Span::raw(" "), ink(def.title, Ink::Title)];
         for part in state {
@@ -68,16 +68,16 @@ pub fn draw(buffer: &mut Buffer, area: Rect, app: &App, pane: PaneId, shape: Sha
                 y += 1;
             }
             y += 1;
-        } else if !focused && usize::from(area.height) > 1 + rows_alone(&rows) {
+        } else if !focused && usize::from(area.height) > 1 + rows_alone(rows) {
             // Room is left under the rows: the second line of the head goes there.
             if let Some(line) = head.into_iter().nth(1) {
-                bottom = y + rows_alone(&rows) as u16;
+                bottom = y + rows_alone(rows) as u16;
                 let indented = Line::from([vec![Span::raw(lead(&line))], line.spans].concat());
                 buffer.set_line(area.x, bottom, &indented, area.width);
             }
         }
     }
-    let cursor = focused.then(|| rows.cursor(&view)).flatten();
+    let cursor = focused.then(|| rows.cursor(view)).flatten();
     let rest = Rect::new(area.x, y, area.width, bottom.saturating_sub(y));
     let none = rows.total > 0 && rows.is_empty();
     if none {
@@ -89,11 +89,7 @@ pub fn draw(buffer: &mut Buffer, area: Rect, app: &App, pane: PaneId, shape: Sha
         );
         return 0;
     }
-    if cursor.is_none() && focused {
-        // Nothing to point at, but all there is to say.
-        return grid::draw(buffer, rest, &rows, None, &view);
-    }
-    grid::draw(buffer, rest, &rows, cursor.as_ref(), &view)
+    grid::draw(buffer, rest, rows, title, cursor.as_ref(), view)
 }
 
 /// A line that does not bring its own margin gets one.
@@ -106,16 +102,18 @@ fn lead(line: &Line) -> &'static str {
 }
 
 /// Lines that a block would need to show everything.
-pub fn lines(app: &App, pane: PaneId, shape: Shape) -> usize {
-    let rows = shown(app, pane);
-    if app.focus == pane {
-        return grid::lines(&rows) + usize::from(shape == Shape::Headed);
-    }
+pub fn lines(tables: &Tables, pane: PaneId, shape: Shape) -> u16 {
+    let (app, rows) = (tables.app, tables.get(pane));
     let head = match shape {
+        _ if app.focus == pane => usize::from(shape == Shape::Headed),
         Shape::Inline => 0,
         _ => (panes::pane(pane).head)(app, 80).len().min(2),
     };
-    rows_alone(&rows) + head
+    let own = match app.focus == pane {
+        true => grid::lines(rows),
+        false => rows_alone(rows),
+    };
+    u16::try_from(own + head).unwrap_or(u16::MAX)
 }
 
 /// Lines of the rows without the focus: only one section is shown.

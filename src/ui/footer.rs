@@ -1,11 +1,12 @@
 //! The last line: the keys that do something now, and why those that write do not. Toasts lie over it.
 
 use super::glyphs;
+use super::order::Tables;
 use super::text::{dim, flow, ink, line_width, spread, text, wrap};
 use super::theme::Ink;
 use crate::app::state::{App, Layer, PaneId, Toast, Tone};
 use crate::findings::Severity;
-use crate::keys::{Action, KEYS, Risk};
+use crate::keys::{Action, Binding, KEYS, Risk};
 use crate::text::thousands;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -13,7 +14,8 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Widget};
 
 /// The keys.
-pub fn line(app: &App, width: u16) -> Line<'static> {
+pub fn line(tables: &Tables, width: u16) -> Line<'static> {
+    let app = tables.app;
     let width = usize::from(width);
     let fixed: Option<Vec<Vec<Span<'static>>>> = match app.layers.last() {
         Some(Layer::Confirm(_) | Layer::Strike(_)) => Some(Vec::new()),
@@ -64,8 +66,10 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
     // sessions are ended where they are listed; where there is no room, the tasks' keys give way there
     let sessions = [PaneId::Connections, PaneId::Waits].contains(&app.focus);
     let may = app.write_refusal().is_none();
-    let (right, shorter) = writes(app, |a| sessions || a != Action::EndSession);
-    let (without, shortest) = writes(app, |a| (sessions && may) == (a == Action::EndSession));
+    let possible = if may { possible(tables) } else { Vec::new() };
+    let writes = |here: &dyn Fn(Action) -> bool| writes(app, &possible, here);
+    let (right, shorter) = writes(&|a| sessions || a != Action::EndSession);
+    let (without, shortest) = writes(&|a| (sessions && may) == (a == Action::EndSession));
     let looks = KEYS
         .iter()
         .filter(|b| b.risk == Risk::Looks && !b.hint.is_empty());
@@ -96,13 +100,32 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
     spread(left, &[shortest], width)
 }
 
-/// The keys that write and that are possible now, or why none may: as long as it gets, and shorter.
-fn writes(app: &App, here: impl Fn(Action) -> bool) -> (Vec<Span<'static>>, Vec<Span<'static>>) {
+/// The keys that write.
+fn writing() -> impl Iterator<Item = (&'static Binding, &'static str)> {
     let writes = KEYS.iter().filter(|b| b.risk == Risk::Writes);
-    let writes = writes.filter(|b| !b.hint.is_empty() && here(b.action));
-    let writes = writes.filter_map(|b| Some((b, *b.keys.first()?)));
+    let writes = writes.filter(|b| !b.hint.is_empty());
+    writes.filter_map(|b| Some((b, *b.keys.first()?)))
+}
+
+/// Those of them that are possible for the row in hand. Without an open detail that is the one under the cursor.
+fn possible(tables: &Tables) -> Vec<Action> {
+    let app = tables.app;
+    let row = tables.get(app.focus).cursor(app.view(app.focus));
+    let actions = writing().map(|(b, _)| b.action);
+    actions
+        .filter(|a| app.why_not_with(*a, row.as_ref()).is_none())
+        .collect()
+}
+
+/// The keys that write and that are possible now, or why none may: as long as it gets, and shorter.
+fn writes(
+    app: &App,
+    possible: &[Action],
+    here: &dyn Fn(Action) -> bool,
+) -> (Vec<Span<'static>>, Vec<Span<'static>>) {
+    let writes = writing().filter(|(b, _)| here(b.action));
     let Some(why) = app.write_refusal() else {
-        let possible = writes.filter(|(b, _)| app.why_not(b.action).is_none());
+        let possible = writes.filter(|(b, _)| possible.contains(&b.action));
         let groups = possible.map(|(b, key)| hint(key, b.hint));
         let all: Vec<Span<'static>> = groups
             .flat_map(|g| [g, vec![Span::raw("  ")]].concat())

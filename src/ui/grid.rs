@@ -24,12 +24,13 @@ enum Item {
     More(String),
 }
 
-/// Draws the rows; `cursor` is `None` for a pane without the focus, which then does not scroll but says how many
+/// Draws the rows, the first section under another title where one is given; `cursor` is `None` for a pane without the focus, which then does not scroll but says how many
 /// rows it leaves out. Returns how many rows fitted.
 pub fn draw(
     buffer: &mut Buffer,
     area: Rect,
     shown: &Shown,
+    title: Option<&str>,
     cursor: Option<&RowId>,
     view: &View,
 ) -> usize {
@@ -46,7 +47,10 @@ pub fn draw(
         .iter()
         .position(|i| matches!(i, Item::Row(s, r) if at_cursor(&sections[*s].rows[*r], cursor)));
     let top = top(&items, at, height);
-    let fits: Vec<Vec<(usize, u16)>> = sections.iter().map(|s| fit(s, area.width - LEAD)).collect();
+    let titles = |s: usize| title.filter(|_| s == 0).unwrap_or(&sections[s].title);
+    let fits: Vec<Vec<(usize, u16)>> = (0..sections.len())
+        .map(|s| fit(&sections[s], titles(s), area.width - LEAD))
+        .collect();
     let mut rows = 0;
     for (line, item) in items.iter().skip(top).take(height).enumerate() {
         let y = area.y + line as u16;
@@ -56,7 +60,7 @@ pub fn draw(
             item => item,
         };
         let text = match item {
-            Item::Heading(s) => heading(&sections[*s], &fits[*s], view),
+            Item::Heading(s) => heading(&sections[*s], titles(*s), &fits[*s], view),
             Item::Empty(s) => Line::from(vec![Span::raw("   "), dim(&sections[*s].empty)]),
             Item::Blank => continue,
             Item::More(text) => Line::from(vec![Span::raw("   "), dim(text)]),
@@ -156,7 +160,7 @@ fn top(items: &[Item], cursor: Option<usize>, height: usize) -> usize {
     }
 }
 
-fn heading(section: &Section, fit: &[(usize, u16)], view: &View) -> Line<'static> {
+fn heading(section: &Section, title: &str, fit: &[(usize, u16)], view: &View) -> Line<'static> {
     let mut spans = Vec::new();
     for (n, (at, w)) in fit.iter().enumerate() {
         let column = &section.columns[*at];
@@ -164,8 +168,8 @@ fn heading(section: &Section, fit: &[(usize, u16)], view: &View) -> Line<'static
         if n == 0 {
             spans.push(Span::raw(" "));
             w += usize::from(LEAD) - 1;
-            if !section.title.is_empty() {
-                spans.push(ink(pad(&section.title, w, Align::Left), Ink::Title));
+            if !title.is_empty() {
+                spans.push(ink(pad(title, w, Align::Left), Ink::Title));
                 continue;
             }
             spans.push(Span::raw("  "));

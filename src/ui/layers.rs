@@ -147,6 +147,7 @@ fn help(app: &App) -> Vec<Line<'static>> {
         Line::default(),
     ];
     lines.extend(def.help.iter().map(|h| Line::from(dim(*h))));
+    let row = app.row_in_hand();
     for (group, title) in [
         (Group::Look, "LOOK CLOSER"),
         (Group::Write, "WRITE"),
@@ -157,7 +158,7 @@ fn help(app: &App) -> Vec<Line<'static>> {
         lines.push(Line::default());
         let listed: Vec<_> = KEYS.iter().filter(|b| b.group == group).collect();
         let why_not = |b: &&Binding| match b.risk {
-            Risk::Writes => app.why_not(b.action),
+            Risk::Writes => app.why_not_with(b.action, row.as_ref()),
             Risk::Looks => None,
         };
         let reasons: Vec<Option<String>> = listed.iter().map(why_not).collect();

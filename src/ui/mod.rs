@@ -32,6 +32,7 @@ pub use palette::page as palette_page;
 
 use crate::app::state::{App, Link};
 use block::Shape;
+use order::Tables;
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -88,7 +89,7 @@ pub fn page_rows(app: &App) -> usize {
             let head = (panes_head(app, pane, body.width)).min(body.height / 2 + 1);
             body.height.saturating_sub(head + 2)
         }
-        None => overview::place(app, body)
+        None => overview::place(&Tables::of(app), body)
             .into_iter()
             .find_map(|(b, area)| match b {
                 overview::Block::Pane(p, shape) if p == app.focus => Some(
@@ -164,12 +165,13 @@ fn screen(buffer: &mut Buffer, area: Rect, app: &App) {
 }
 
 fn data(buffer: &mut Buffer, area: Rect, app: &App) {
+    let tables = Tables::of(app);
     let parts = parts(app, area);
     match app.zoom {
         Some(pane) => {
-            block::draw(buffer, parts.body, app, pane, Shape::Full);
+            block::draw(buffer, parts.body, &tables, pane, Shape::Full);
         }
-        None => overview::draw(buffer, app, parts.body),
+        None => overview::draw(buffer, &tables, parts.body),
     }
     if matches!(app.link, Link::Lost { .. }) {
         stale(buffer, parts.body);
@@ -183,7 +185,7 @@ fn data(buffer: &mut Buffer, area: Rect, app: &App) {
         rule(buffer, Rect::new(area.x, parts.footer.y, area.width, 1));
     }
     let y = parts.footer.bottom() - 1;
-    buffer.set_line(area.x, y, &footer::line(app, area.width), area.width);
+    buffer.set_line(area.x, y, &footer::line(&tables, area.width), area.width);
 }
 
 /// Old data: readable, but without any colour that asks for attention.

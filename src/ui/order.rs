@@ -1,10 +1,11 @@
 //! Which rows of a pane are shown, and in what order: filter, "only those of this row", sorting, and the order kept
 //! for a moment after a cursor key so that rows do not jump away under a finger.
 
-use super::table::{Column, Row, Section, Table};
+use super::table::{Column, Part, Row, Section, Table};
 use crate::app::row::RowId;
 use crate::app::state::{App, PaneId, View};
 use crate::panes;
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The rows of a pane as shown, and how many there are without the filter.
@@ -36,6 +37,31 @@ impl Shown {
     }
 }
 
+/// The tables of one frame. Several parts of the screen ask for the same one, and each is made only once.
+pub struct Tables<'a> {
+    /// What they are of.
+    pub app: &'a App,
+    made: [OnceCell<Shown>; PaneId::ALL.len()],
+}
+
+impl<'a> Tables<'a> {
+    /// None is made yet.
+    pub fn of(app: &'a App) -> Self {
+        let made = [const { OnceCell::new() }; PaneId::ALL.len()];
+        Self { app, made }
+    }
+
+    /// The rows of a pane.
+    pub fn get(&self, pane: PaneId) -> &Shown {
+        let app = self.app;
+        self.made[pane as usize].get_or_init(|| {
+            let view = app.view(pane);
+            let all = app.focus == pane || !view.filter.value().is_empty() || view.of.is_some();
+            some(app, pane, if all { Part::Whole } else { Part::First })
+        })
+    }
+}
+
 /// Row ids in the order shown.
 pub fn visible(app: &App, pane: PaneId) -> Vec<RowId> {
     let shown = shown(app, pane);
@@ -44,14 +70,18 @@ pub fn visible(app: &App, pane: PaneId) -> Vec<RowId> {
 
 /// The row that keys act on: the one under the cursor, or the first while that is not on screen.
 pub fn current(app: &App, pane: PaneId) -> Option<RowId> {
-    shown(app, pane).cursor(&app.view(pane))
+    shown(app, pane).cursor(app.view(pane))
 }
 
 /// Filters and orders a pane's table.
 pub fn shown(app: &App, pane: PaneId) -> Shown {
+    some(app, pane, Part::Whole)
+}
+
+fn some(app: &App, pane: PaneId, part: Part) -> Shown {
     let def = panes::pane(pane);
     let view = app.view(pane);
-    let mut table = (def.table)(app);
+    let mut table = (def.table)(app, part);
     if let Some(of) = &view.of {
         for section in &mut table.sections {
             section
@@ -67,7 +97,7 @@ pub fn shown(app: &App, pane: PaneId) -> Shown {
         section
             .rows
             .retain(|row| all_hit(&words, &fields(row, columns)));
-        sort(section, &view);
+        sort(section, view);
     }
     if app.now < view.order_until {
         freeze(&mut table, &view.order);

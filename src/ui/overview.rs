@@ -4,6 +4,7 @@
 use super::block::{self, Shape};
 use super::brief;
 use super::flow;
+use super::order::Tables;
 use crate::app::state::{App, PaneId};
 use crate::panes;
 use ratatui::buffer::Buffer;
@@ -27,11 +28,11 @@ pub enum Block {
 }
 
 /// Every block and its place in the body of the screen.
-pub fn place(app: &App, body: Rect) -> Vec<(Block, Rect)> {
+pub fn place(tables: &Tables, body: Rect) -> Vec<(Block, Rect)> {
     if body.width >= WIDE && body.height >= 28 {
-        wide(app, body)
+        wide(tables, body)
     } else {
-        stacked(app, body)
+        stacked(tables, body)
     }
 }
 
@@ -45,9 +46,10 @@ fn main_pane(app: &App, wide: bool) -> PaneId {
 }
 
 /// From top to bottom: flow beside totals, stages, connections beside waits, leases beside cost, tasks.
-fn wide(app: &App, body: Rect) -> Vec<(Block, Rect)> {
+fn wide(tables: &Tables, body: Rect) -> Vec<(Block, Rect)> {
     use PaneId as P;
-    let lines = |p: P, shape| block::lines(app, p, shape) as u16;
+    let app = tables.app;
+    let lines = |p: P, shape| block::lines(tables, p, shape);
     let pair = |a: P, b: P| lines(a, Shape::Headed).max(lines(b, Shape::Headed));
     let mut heights = [
         4u16,
@@ -127,8 +129,9 @@ fn wide(app: &App, body: Rect) -> Vec<(Block, Rect)> {
 
 /// From top to bottom: flow, stages, a line for connections and one for cost (or, where there is height, whole
 /// blocks), and the focused pane.
-fn stacked(app: &App, body: Rect) -> Vec<(Block, Rect)> {
+fn stacked(tables: &Tables, body: Rect) -> Vec<(Block, Rect)> {
     use PaneId as P;
+    let app = tables.app;
     let main = main_pane(app, false);
     let mut left = body.height.saturating_sub(5);
     // All findings, a heading and the columns' names come before pictures of anything else.
@@ -146,7 +149,7 @@ fn stacked(app: &App, body: Rect) -> Vec<(Block, Rect)> {
         fits
     };
     let brief = take(2, 0);
-    let stages_want = block::lines(app, P::Stages, Shape::Inline) as u16;
+    let stages_want = block::lines(tables, P::Stages, Shape::Inline);
     let mut stages = 0;
     if main != P::Stages {
         let least = stages_want.min(3);
@@ -165,7 +168,7 @@ fn stacked(app: &App, body: Rect) -> Vec<(Block, Rect)> {
     let mut brief = brief;
     let mut blocks: Vec<(PaneId, u16)> = Vec::new();
     for pane in [P::Waits, P::Connections, P::Cost, P::Leases] {
-        let height = (block::lines(app, pane, Shape::Headed) as u16).clamp(3, 7);
+        let height = block::lines(tables, pane, Shape::Headed).clamp(3, 7);
         if pane != main && left >= height + 1 + 5 + keep {
             left -= height + 1;
             blocks.push((pane, height));
@@ -211,11 +214,12 @@ fn stacked(app: &App, body: Rect) -> Vec<(Block, Rect)> {
 }
 
 /// Draws all blocks.
-pub fn draw(buffer: &mut Buffer, app: &App, body: Rect) {
+pub fn draw(buffer: &mut Buffer, tables: &Tables, body: Rect) {
+    let app = tables.app;
     let Some((snapshot, _)) = app.shown() else {
         return;
     };
-    for (block, area) in place(app, body) {
+    for (block, area) in place(tables, body) {
         let lines: Vec<Line<'static>> = match block {
             Block::Flow => match panes::busiest(app) {
                 Some(queue) => flow::lines(snapshot, queue, area.width),
@@ -224,7 +228,7 @@ pub fn draw(buffer: &mut Buffer, app: &App, body: Rect) {
             Block::Totals => flow::totals(app, area.width),
             Block::Brief => brief::lines(app, area.width),
             Block::Pane(pane, shape) => {
-                block::draw(buffer, area, app, pane, shape);
+                block::draw(buffer, area, tables, pane, shape);
                 continue;
             }
         };

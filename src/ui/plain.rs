@@ -1,7 +1,7 @@
 //! Tables as plain text, for `--once` and `jobtop tasks`: the panes' own rows, without a screen.
 
 use super::clean::{clean, width};
-use super::table::Section;
+use super::table::{Part, Section};
 use super::text::pad;
 use super::theme::Theme;
 use crate::app::state::{App, Link, PaneId};
@@ -26,7 +26,7 @@ pub fn tables(snapshot: Snapshot, report: Report, config: Arc<Config>, theme: &T
             text.push_str(format!(" {line}").trim_end());
             text.push('\n');
         }
-        for section in &(pane.table)(&app).sections {
+        for section in &(pane.table)(&app, Part::Whole).sections {
             text.push_str(&rows(section));
         }
     }
@@ -38,7 +38,7 @@ pub fn tasks(snapshot: Snapshot, config: Arc<Config>, theme: &Theme) -> String {
     let mut app = App::new(config, 0.0, (160, 45));
     app.snapshot = Some(Arc::new(snapshot));
     let pane = crate::panes::pane(PaneId::Tasks);
-    let table = (pane.table)(&app);
+    let table = (pane.table)(&app, Part::Whole);
     if table.rows().next().is_none() {
         return "no such task\n".into();
     }

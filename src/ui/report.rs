@@ -2,6 +2,7 @@
 
 use super::clean::clean;
 use super::fmt;
+use super::table::Part;
 use crate::app::row::RowId;
 use crate::app::state::{App, PaneId, Tone};
 use crate::findings::Severity;
@@ -190,7 +191,7 @@ fn connections(s: &Snapshot, out: &mut String) -> std::fmt::Result {
 
 fn blocking(app: &App, out: &mut String) -> std::fmt::Result {
     writeln!(out, "\nBLOCKING")?;
-    let table = (panes::pane(PaneId::Waits).table)(app);
+    let table = (panes::pane(PaneId::Waits).table)(app, Part::Whole);
     let Some(tree) = table.sections.first().filter(|t| !t.rows.is_empty()) else {
         return writeln!(out, "  nobody waits for a lock");
     };

@@ -245,6 +245,15 @@ impl Section {
     }
 }
 
+/// How much of a table is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All of it.
+    Whole,
+    /// No section behind the first that has rows: a block without the focus shows no other.
+    First,
+}
+
 /// Everything a pane lists.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
@@ -253,6 +262,14 @@ pub struct Table {
 }
 
 impl Table {
+    /// Adds a section, which is not made where those before it are enough.
+    pub fn and(mut self, part: Part, section: impl FnOnce() -> Section) -> Self {
+        if part == Part::Whole || self.sections.iter().all(|s| s.rows.is_empty()) {
+            self.sections.push(section());
+        }
+        self
+    }
+
     /// All rows that the cursor can be on, in order.
     pub fn rows(&self) -> impl Iterator<Item = &Row> {
         let all = self.sections.iter().flat_map(|s| &s.rows);
@@ -269,15 +286,15 @@ pub const EXTRA: u8 = 6;
 /// A text longer than this may be cut for an extra column.
 const LONG: u16 = 44;
 
-/// Which columns are shown in `total` columns of screen, and how wide: `(index, width)`. Columns go whole, the
-/// highest priority number first; the first column always stays.
-pub fn fit(section: &Section, total: u16) -> Vec<(usize, u16)> {
+/// Which columns are shown in `total` columns of screen under a title, and how wide: `(index, width)`. Columns go
+/// whole, the highest priority number first; the first column always stays.
+pub fn fit(section: &Section, title: &str, total: u16) -> Vec<(usize, u16)> {
     let wish: Vec<(u16, u16)> = section
         .columns
         .iter()
         .enumerate()
         .map(|(at, column)| {
-            let heading = if at == 0 { section.title.as_str() } else { "" };
+            let heading = if at == 0 { title } else { "" };
             let heading = width(heading).max(width(column.name)) as u16;
             let content = section
                 .rows
@@ -365,7 +382,7 @@ mod tests {
     #[test]
     fn columns_go_whole_in_order_of_priority() {
         let names = |total| -> Vec<&str> {
-            fit(&section(), total)
+            fit(&section(), "QUEUES", total)
                 .iter()
                 .map(|(at, _)| COLUMNS[*at].name)
                 .collect()
@@ -389,7 +406,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_shown_fits_and_is_never_zero_wide(total in 1u16..200) {
-            let fitted = fit(&section(), total);
+            let fitted = fit(&section(), "QUEUES", total);
             let sum: u16 = fitted.iter().map(|(_, w)| *w).sum::<u16>() + GAP * (fitted.len() as u16 - 1);
             prop_assert!(sum <= total);
             prop_assert!(fitted.iter().all(|(_, w)| *w > 0));

@@ -78,3 +78,16 @@ pub async fn connect(config: &Config) -> Client {
     });
     client
 }
+
+/// VACUUM ANALYZE after which every page is known to be visible to all, as in a database at rest. A row counts as
+/// committed once the log is flushed behind the last commit of the 32 transactions around its own: those of ANALYZE
+/// are among them, and unflushed ones would make index-only scans read the table.
+pub async fn vacuum(client: &Client) {
+    for sql in ["SET synchronous_commit = on", "VACUUM ANALYZE"] {
+        client.batch_execute(sql).await.expect(sql);
+    }
+    let hidden = "SELECT coalesce(string_agg(c.relname, ', '), '')::text FROM pg_class c JOIN pg_stat_user_tables t ON t.relid = c.oid
+                  WHERE c.relallvisible < c.relpages";
+    let row = client.query_one(hidden, &[]).await.expect("pg_class");
+    assert_eq!(row.get::<_, String>(0), "", "pages not known to be visible");
+}

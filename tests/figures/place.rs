@@ -60,11 +60,10 @@ pub async fn database(hint: &str, sql: &str) -> (Config, Client) {
     (config, client)
 }
 
-/// What vacuum makes of a table at rest. The log is flushed first, else no page is known to be visible to all.
+/// What vacuum makes of a table at rest.
 pub async fn settle(client: &Client) {
-    for sql in ["CHECKPOINT", "VACUUM ANALYZE"] {
-        client.batch_execute(sql).await.expect(sql);
-    }
+    client.batch_execute("CHECKPOINT").await.expect("flushed");
+    common::vacuum(client).await;
 }
 
 /// The same for the role that watches.

@@ -54,7 +54,10 @@ impl Rule for Budget {
 }
 
 fn full(budget: &Row) -> Option<Trigger> {
-    let limit = budget.limit.filter(|limit| *limit > 0)?;
+    let limit = match budget.limit? {
+        0 => return banned(budget),
+        limit => limit,
+    };
     let here = budget.active.saturating_add(budget.idle_in_transaction);
     if budget.used < limit || budget.idle > 0 || here == 0 {
         return None;
@@ -77,6 +80,20 @@ fn full(budget: &Row) -> Option<Trigger> {
         .culprit(RowId::Budget(budget.name.clone()))
         .weight(f64::from(budget.used) / f64::from(limit)),
     )
+}
+
+/// A share of nothing: whose sessions nobody should see here.
+fn banned(budget: &Row) -> Option<Trigger> {
+    let n = count(budget.used.into());
+    let who = name(&budget.name);
+    let trigger = Trigger::new(
+        format!("full/{}", budget.name),
+        Severity::Warning,
+        format!("{who} may hold no connection (limit 0) and hold {n}"),
+    );
+    let trigger = trigger.brief(format!("{who} {n} of 0"));
+    let trigger = trigger.culprit(RowId::Budget(budget.name.clone()));
+    (budget.used > 0).then(|| trigger.weight(f64::from(budget.used)))
 }
 
 #[cfg(test)]
@@ -106,6 +123,20 @@ mod tests {
             ..budget("unbudgeted", 0, 40)
         };
         silent(RULE, &budgets(vec![rest]));
+    }
+
+    #[test]
+    fn a_budget_of_nothing_is_used_up_by_anybody() {
+        silent(RULE, &budgets(vec![budget("old", 0, 0)]));
+        let idle = Row {
+            active: 0,
+            idle: 3,
+            ..budget("old", 0, 3)
+        };
+        assert_eq!(
+            says(RULE, &budgets(vec![idle])),
+            "old may hold no connection (limit 0) and hold 3"
+        );
     }
 
     #[test]

@@ -75,13 +75,10 @@ impl History {
                     d.max = d.max.max(*max);
                 }
             }
-            for (key, cell) in cells.range(Key::Bin(String::new(), String::new(), 0, 0)..) {
-                let Key::Bin(queue, kind, stage, bin) = key else {
-                    continue;
-                };
+            for ((queue, kind, stage, bin), n) in &cells.bins {
                 let d = out.entry((queue, kind, usize::from(*stage))).or_default();
                 let part = if recent { &mut d.recent } else { &mut d.before };
-                *part.entry(*bin).or_default() += cell.n;
+                *part.entry(*bin).or_default() += n;
             }
         }
         out

@@ -1,7 +1,7 @@
 //! The statements behind history: tries that ended, summed by the server into time slots, by queue and kind, tenant,
 //! worker, error, and by the length of each stage; and arrivals by queue.
 
-use super::slots::{Cell, Key, STAGES, bin_sql};
+use super::slots::{Cell, Key, Name, STAGES, bin_sql};
 use crate::connect::{Cells as _, Fault, Session};
 use crate::probe::stages::StageName;
 use crate::queue::columns::{ARRIVAL, ATTEMPT};
@@ -161,10 +161,10 @@ fn arrivals(instance: &Instance, source: &Source, branch: &Branch) -> Result<Str
 /// Which cell a grouping set fills, by its bit mask (kind tenant worker error b0 b1 b2 b3; a set bit is absent).
 fn key(
     mask: i64,
-    queue: String,
-    kind: String,
-    name: Option<String>,
-    error: Option<String>,
+    queue: Name,
+    kind: Name,
+    name: Option<Name>,
+    error: Option<Name>,
     bin: Option<i64>,
 ) -> Option<Key> {
     let bin = bin.and_then(|b| u16::try_from(b).ok());
@@ -174,10 +174,10 @@ fn key(
         0b1101_1111 => Key::Worker(queue, name?),
         0b0110_1111 => Key::KindError(queue, kind, error?),
         0b1010_1111 => Key::TenantError(queue, name?, error?),
-        0b0111_0111 => Key::Bin(queue, kind, 0, bin?),
-        0b0111_1011 => Key::Bin(queue, kind, 1, bin?),
-        0b0111_1101 => Key::Bin(queue, kind, 2, bin?),
-        0b0111_1110 => Key::Bin(queue, kind, 3, bin?),
+        0b0111_0111 => Key::Bin((queue, kind, 0, bin?)),
+        0b0111_1011 => Key::Bin((queue, kind, 1, bin?)),
+        0b0111_1101 => Key::Bin((queue, kind, 2, bin?)),
+        0b0111_1110 => Key::Bin((queue, kind, 3, bin?)),
         _ => return None,
     })
 }
@@ -190,16 +190,20 @@ pub async fn read(
     span: Span,
 ) -> Result<Answer, Fault> {
     let p = &instance.profile;
-    let sql = instance.union(&[], branches, |_, branch| {
-        let mut bodies = Vec::new();
-        if let (true, Ok(source)) = (span.attempts, instance.source(&p.attempts, branch)) {
-            bodies.push(tries(instance, source, branch)?);
-        }
-        if let (true, Ok(source)) = (span.arrivals, instance.source(&p.arrivals, branch)) {
-            bodies.push(arrivals(instance, source, branch)?);
-        }
-        Ok(bodies)
-    })?;
+    let make = || {
+        instance.union(&[], branches, |_, branch| {
+            let mut bodies = Vec::new();
+            if let (true, Ok(source)) = (span.attempts, instance.source(&p.attempts, branch)) {
+                bodies.push(tries(instance, source, branch)?);
+            }
+            if let (true, Ok(source)) = (span.arrivals, instance.source(&p.arrivals, branch)) {
+                bodies.push(arrivals(instance, source, branch)?);
+            }
+            Ok(bodies)
+        })
+    };
+    let which = u8::from(span.attempts) + 2 * u8::from(span.arrivals);
+    let sql = instance.made.get("flow", which, branches, make)?;
     let mut answer = Answer::default();
     let Some(sql) = sql else { return Ok(answer) };
     let mut values = instance.values.clone();
@@ -228,10 +232,10 @@ pub async fn read(
         }
         let found = key(
             row.int("g")?.unwrap_or(0),
-            queue,
-            row.word("kind")?,
-            row.text("name")?,
-            row.text("error")?,
+            queue.into(),
+            row.word("kind")?.into(),
+            row.text("name")?.map(Name::from),
+            row.text("error")?.map(Name::from),
             row.int("bin")?,
         );
         let Some(key) = found else { continue };

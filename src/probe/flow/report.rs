@@ -2,7 +2,7 @@
 
 use super::Flow;
 use super::history::History;
-use super::slots::{Cell, Cells, FINE, Key, RECENT};
+use super::slots::{Cell, Cells, FINE, Key, Name, RECENT};
 use crate::probe::ServerTime;
 use crate::queue::profile::{Ends, Source};
 use crate::queue::{Branch, Instance};
@@ -25,18 +25,17 @@ pub(super) fn recent_from(now: f64) -> i64 {
     from - from.rem_euclid(FINE)
 }
 
-/// Everything but durations, which come last.
-pub(super) fn not_bins(cells: &Cells) -> impl Iterator<Item = (&Key, &Cell)> {
-    cells
-        .iter()
-        .take_while(|(key, _)| !matches!(key, Key::Bin(..)))
-}
-
 /// The cells of kinds: they come first.
 pub(super) fn kinds(cells: &Cells) -> impl Iterator<Item = (&Key, &Cell)> {
-    cells
-        .iter()
-        .take_while(|(key, _)| matches!(key, Key::Kind(..)))
+    let counts = cells.counts.iter();
+    counts.take_while(|(key, _)| matches!(key, Key::Kind(..)))
+}
+
+/// The cells of the kinds of one queue.
+fn kinds_of<'a>(cells: &'a Cells, queue: &'a str) -> impl Iterator<Item = &'a Cell> {
+    let from = cells.counts.range(Key::Kind(queue.into(), "".into())..);
+    from.take_while(move |(key, _)| matches!(key, Key::Kind(q, _) if **q == *queue))
+        .map(|(_, cell)| cell)
 }
 
 /// Counts over a while, of one queue.
@@ -53,14 +52,19 @@ pub struct Rates {
 impl History {
     /// Queues that history knows.
     pub fn queues(&self) -> BTreeSet<String> {
-        // thousands of entries of a few queues: only what is left is copied
-        let tries = self.slots.fine.values().flat_map(|c| c.keys());
+        // thousands of entries of a few queues: whatever else is counted of a try, its kind is
+        let tries = self.slots.fine.values().flat_map(kinds);
         let minutes = self.slots.minutes.values().flat_map(|m| m.keys());
-        let names: BTreeSet<&str> = tries
-            .map(Key::queue)
+        let all = tries
+            .map(|(key, _)| key.queue())
             .chain(minutes.map(String::as_str))
-            .chain(self.arrivals.queues().map(String::as_str))
-            .collect();
+            .chain(self.arrivals.queues().map(String::as_str));
+        let mut names: BTreeSet<&str> = BTreeSet::new();
+        for name in all {
+            if !names.contains(name) {
+                names.insert(name);
+            }
+        }
         names.into_iter().map(String::from).collect()
     }
 
@@ -102,10 +106,8 @@ impl History {
             }
         }
         for (slot, cells) in &self.slots.fine {
-            for (key, cell) in kinds(cells) {
-                if key.queue() == queue {
-                    add(*slot, cell.finished(), cell.failed);
-                }
+            for cell in kinds_of(cells, queue) {
+                add(*slot, cell.finished(), cell.failed);
             }
         }
         (finished, failed)
@@ -158,15 +160,9 @@ impl History {
         if let (Ok(()), Some(over)) = (self.ends_known(instance), over(self.known_from)) {
             let seconds = now - from(over) as f64;
             let mut sum = Cell::default();
-            for (key, cell) in self
-                .slots
-                .fine
-                .range(from(over)..)
-                .flat_map(|(_, cells)| kinds(cells))
-            {
-                if key.queue() == queue {
-                    sum.add(cell);
-                }
+            let slots = self.slots.fine.range(from(over)..);
+            for cell in slots.flat_map(|(_, cells)| kinds_of(cells, queue)) {
+                sum.add(cell);
             }
             rates.finished = Some(sum.finished() as f64 * 60.0 / seconds);
             rates.failed = Some(sum.failed as f64 * 60.0 / seconds);
@@ -192,18 +188,17 @@ impl History {
             }
         }
         for (_, cells) in self.slots.fine.range(from..) {
-            for (key, cell) in kinds(cells) {
-                if key.queue() == queue {
-                    add(cell.final_states);
-                }
+            for cell in kinds_of(cells, queue) {
+                add(cell.final_states);
             }
         }
         Some(sum)
     }
 
     /// The newest claims that ended tries show, by queue and kind; for the whole queue by an empty kind.
-    pub fn claims(&self) -> BTreeMap<(String, String), ServerTime> {
-        let mut newest: BTreeMap<(&str, &str), f64> = BTreeMap::new();
+    pub fn claims(&self) -> BTreeMap<(Name, Name), ServerTime> {
+        let whole = Name::from("");
+        let mut newest: BTreeMap<(Name, Name), f64> = BTreeMap::new();
         for (key, cell) in self
             .slots
             .fine
@@ -214,16 +209,15 @@ impl History {
             if let Key::Kind(queue, kind) = key
                 && cell.claimed.is_finite()
             {
-                for kind in [kind.as_str(), ""] {
-                    let at = newest.entry((queue, kind)).or_insert(cell.claimed);
+                for kind in [kind, &whole] {
+                    let at = newest.entry((queue.clone(), kind.clone()));
+                    let at = at.or_insert(cell.claimed);
                     *at = at.max(cell.claimed);
                 }
             }
         }
-        let owned = |((q, k), t): ((&str, &str), f64)| {
-            Some(((q.to_string(), k.to_string()), ServerTime::from_epoch(t)?))
-        };
-        newest.into_iter().filter_map(owned).collect()
+        let time = |(name, t)| Some((name, ServerTime::from_epoch(t)?));
+        newest.into_iter().filter_map(time).collect()
     }
 
     /// Tries and failures of each worker over ten minutes, and the minutes that were seen.
@@ -233,10 +227,10 @@ impl History {
             .slots
             .fine
             .range(recent_from(now)..)
-            .flat_map(|(_, cells)| not_bins(cells));
+            .flat_map(|(_, cells)| &cells.counts);
         for (key, cell) in recent {
             if let Key::Worker(_, worker) = key {
-                out.entry(worker.clone()).or_default().add(cell);
+                out.entry(worker.to_string()).or_default().add(cell);
             }
         }
         let seen = self

@@ -2,14 +2,15 @@
 //! when they are read again; older ones are folded into minutes and into slots of at most ten minutes.
 
 use crate::probe::stages::StageName;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Seconds of a fine slot.
 pub const FINE: i64 = 10;
 /// Seconds that fine slots reach back: what is recent is read from them alone.
 pub const RECENT: i64 = 600;
 /// Cells at most: beyond that nothing new is kept apart by kind, tenant, worker, error or duration.
-const CELLS: usize = 200_000;
+const CELLS: usize = 100_000;
 /// Each bin ends at 1.1 times its beginning; the first ends at a millisecond.
 const RATIO: f64 = 1.1;
 /// The last bin.
@@ -23,22 +24,28 @@ pub const STAGES: [StageName; 4] = [
     StageName::Total,
 ];
 
+/// A queue, kind, tenant, worker or error. Cells of many slots share one.
+pub type Name = Arc<str>;
+
 /// What a cell counts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     /// Tries of a kind (empty: none).
-    Kind(String, String),
+    Kind(Name, Name),
     /// Tries of a tenant.
-    Tenant(String, String),
+    Tenant(Name, Name),
     /// Tries of a worker.
-    Worker(String, String),
+    Worker(Name, Name),
     /// Failed tries of a kind by error.
-    KindError(String, String, String),
+    KindError(Name, Name, Name),
     /// Failed tries of a tenant by error.
-    TenantError(String, String, String),
-    /// Durations: queue, kind, index of the stage, bin.
-    Bin(String, String, u8, u16),
+    TenantError(Name, Name, Name),
+    /// Durations, of which only the number counts.
+    Bin(Bin),
 }
+
+/// Durations: queue, kind, index of the stage, number of the bin.
+pub type Bin = (Name, Name, u8, u16);
 
 impl Key {
     /// Its queue.
@@ -49,8 +56,30 @@ impl Key {
             | Key::Worker(q, _)
             | Key::KindError(q, _, _)
             | Key::TenantError(q, _, _)
-            | Key::Bin(q, _, _, _) => q,
+            | Key::Bin((q, ..)) => q,
         }
+    }
+
+    /// The same with names that are shared.
+    fn sharing(mut self, names: &mut BTreeSet<Name>) -> Self {
+        let mut share = |name: &mut Name| match names.get(name) {
+            Some(known) => *name = known.clone(),
+            None => {
+                names.insert(name.clone());
+            }
+        };
+        match &mut self {
+            Key::Kind(a, b) | Key::Tenant(a, b) | Key::Worker(a, b) | Key::Bin((a, b, ..)) => {
+                share(a);
+                share(b);
+            }
+            Key::KindError(a, b, c) | Key::TenantError(a, b, c) => {
+                share(a);
+                share(b);
+                share(c);
+            }
+        }
+        self
     }
 }
 
@@ -102,7 +131,19 @@ impl Cell {
 }
 
 /// The cells of one slot.
-pub type Cells = BTreeMap<Key, Cell>;
+#[derive(Clone, Debug, Default)]
+pub struct Cells {
+    /// All but durations.
+    pub counts: BTreeMap<Key, Cell>,
+    /// Tries by duration: the most numerous, and a number each.
+    pub bins: BTreeMap<Bin, u64>,
+}
+
+impl Cells {
+    fn len(&self) -> usize {
+        self.counts.len() + self.bins.len()
+    }
+}
 
 /// Tasks finished and tries failed in a minute.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -124,78 +165,96 @@ pub struct Slots {
     pub minutes: BTreeMap<i64, BTreeMap<String, Minute>>,
     /// Cells were left out for want of room.
     pub full: bool,
+    /// How many cells there are.
+    cells: usize,
+    names: BTreeSet<Name>,
 }
 
 impl Slots {
-    /// How many cells there are.
-    pub fn cells(&self) -> usize {
-        self.fine
-            .values()
-            .chain(self.old.values())
-            .map(BTreeMap::len)
-            .sum()
+    /// Counts the cells anew, after some went.
+    fn count(&mut self) {
+        let all = self.fine.values().chain(self.old.values());
+        self.cells = all.map(Cells::len).sum();
     }
 
     /// Forgets what is known of these queues (all, if none is given) from a fine slot on: it is about to be replaced.
     pub fn forget(&mut self, from: i64, queues: Option<&[String]>) {
         for cells in self.fine.range_mut(from..).map(|(_, c)| c) {
             match queues {
-                None => cells.clear(),
-                Some(queues) => cells.retain(|k, _| !queues.iter().any(|q| q == k.queue())),
+                None => *cells = Cells::default(),
+                Some(queues) => {
+                    let other = |queue: &str| !queues.iter().any(|q| q == queue);
+                    cells.counts.retain(|key, _| other(key.queue()));
+                    cells.bins.retain(|bin, _| other(&bin.0));
+                }
             }
         }
-        self.fine.retain(|_, cells| !cells.is_empty());
+        self.fine.retain(|_, cells| cells.len() > 0);
+        self.count();
     }
 
     /// Adds a cell to a fine slot.
     pub fn add(&mut self, slot: i64, key: Key, cell: Cell) {
-        let room = self.room();
-        let cells = self.fine.entry(slot).or_default();
-        Self::put(cells, key, cell, room, &mut self.full);
+        let mut fine = std::mem::take(&mut self.fine);
+        self.put(fine.entry(slot).or_default(), key, cell);
+        self.fine = fine;
     }
 
     /// Adds a cell of the past, read in one piece that begins at `piece`.
     pub fn add_old(&mut self, piece: i64, slot: i64, key: Key, cell: Cell) {
         if let Key::Kind(queue, _) = &key {
             let minute = self.minutes.entry(slot - slot.rem_euclid(60)).or_default();
-            minute.entry(queue.clone()).or_default().add(&cell);
+            minute.entry(queue.to_string()).or_default().add(&cell);
         }
-        let room = self.room();
-        Self::put(
-            self.old.entry(piece).or_default(),
-            key,
-            cell,
-            room,
-            &mut self.full,
-        );
+        let mut old = std::mem::take(&mut self.old);
+        self.put(old.entry(piece).or_default(), key, cell);
+        self.old = old;
     }
 
-    fn room(&self) -> bool {
-        self.cells() < CELLS
-    }
-
-    fn put(cells: &mut Cells, key: Key, cell: Cell, room: bool, full: &mut bool) {
-        if let Some(known) = cells.get_mut(&key) {
+    /// Adds a cell to a slot, which is taken out meanwhile.
+    fn put(&mut self, cells: &mut Cells, key: Key, cell: Cell) {
+        if let Key::Bin(bin) = &key
+            && let Some(known) = cells.bins.get_mut(bin)
+        {
+            *known += cell.n;
+            return;
+        }
+        if let Some(known) = cells.counts.get_mut(&key) {
             known.add(&cell);
-        } else if room {
-            cells.insert(key, cell);
-        } else {
-            *full = true;
-            if let Key::Kind(queue, _) = key {
-                cells
-                    .entry(Key::Kind(queue, String::new()))
-                    .or_default()
-                    .add(&cell);
-            }
+            return;
         }
+        let key = match (key, self.cells < CELLS) {
+            (key, true) => key,
+            (Key::Kind(queue, _), false) => Key::Kind(queue, "".into()),
+            (_, false) => {
+                self.full = true;
+                return;
+            }
+        };
+        self.full |= self.cells >= CELLS;
+        let before = cells.len();
+        match key.sharing(&mut self.names) {
+            Key::Bin(bin) => *cells.bins.entry(bin).or_default() += cell.n,
+            key => cells.counts.entry(key).or_default().add(&cell),
+        }
+        self.cells += cells.len() - before;
     }
 
     /// Folds fine slots that are no longer recent into older ones, and drops what is out of the window.
     pub fn age(&mut self, now: f64, window: f64) {
         let edge = now as i64 - RECENT - 60;
         let keep = self.fine.split_off(&edge);
-        for (slot, cells) in std::mem::replace(&mut self.fine, keep) {
-            for (key, cell) in cells {
+        let gone = std::mem::replace(&mut self.fine, keep);
+        self.count();
+        for (slot, cells) in gone {
+            let durations = cells.bins.into_iter().map(|(bin, n)| {
+                let cell = Cell {
+                    n,
+                    ..Cell::default()
+                };
+                (Key::Bin(bin), cell)
+            });
+            for (key, cell) in cells.counts.into_iter().chain(durations) {
                 if !matches!(
                     key,
                     Key::KindError(..) | Key::TenantError(..) | Key::Worker(..)
@@ -207,6 +266,8 @@ impl Slots {
         let out = (now - window) as i64;
         self.old.retain(|slot, _| *slot + RECENT > out);
         self.minutes.retain(|minute, _| *minute + 60 > out);
+        self.count();
+        self.names.retain(|name| Arc::strong_count(name) > 1);
     }
 }
 
@@ -269,7 +330,7 @@ mod tests {
             .fine
             .values()
             .chain(slots.old.values())
-            .flat_map(|c| c.values());
+            .flat_map(|c| c.counts.values());
         cells.map(|c| c.n).sum()
     }
 
@@ -303,7 +364,7 @@ mod tests {
         let fine: u64 = slots
             .fine
             .values()
-            .flat_map(|c| c.values())
+            .flat_map(|c| c.counts.values())
             .map(|c| c.n)
             .sum();
         assert_eq!(minutes + fine, 360);
@@ -330,18 +391,15 @@ mod tests {
     fn memory_is_bounded() {
         let mut slots = Slots::default();
         for i in 0..(CELLS + 500) {
-            slots
-                .old
-                .entry(0)
-                .or_default()
-                .insert(Key::Tenant("q".into(), i.to_string()), cell(1));
+            slots.add_old(0, 0, Key::Tenant("q".into(), i.to_string().into()), cell(1));
         }
         slots.add(1000, Key::Kind("q".into(), "new".into()), cell(7));
         assert!(slots.full);
+        assert_eq!(slots.old.values().map(Cells::len).sum::<usize>(), CELLS);
         let n: u64 = slots
             .fine
             .values()
-            .flat_map(|c| c.values())
+            .flat_map(|c| c.counts.values())
             .map(|c| c.n)
             .sum();
         assert_eq!(n, 7);

@@ -228,7 +228,8 @@ pub async fn look(
         ),
     ]));
     for chunk in instance.branches.chunks(BRANCHES).take(8) {
-        let Some(sql) = statement(instance, chunk, whole)? else {
+        let make = || statement(instance, chunk, whole);
+        let Some(sql) = instance.made.get("leases", whole.into(), chunk, make)? else {
             continue;
         };
         for row in run(session, &sql, &values)

@@ -26,6 +26,11 @@ struct Known {
     seen: Option<f64>,
 }
 
+/// What may follow a name.
+const SEPARATORS: [char; 8] = [' ', ':', '@', '/', '#', '.', '[', '('];
+/// Postgres cuts application_name at so many bytes.
+const CUT: usize = 63;
+
 /// Does a session's application_name name this worker? It does when they are equal, or when one begins with the other
 /// and goes on with something that is not part of a name.
 fn names(application: &str, worker: &str) -> bool {
@@ -33,15 +38,52 @@ fn names(application: &str, worker: &str) -> bool {
         shorter.len() >= 3
             && longer
                 .strip_prefix(shorter)
-                .is_some_and(|rest| rest.starts_with([' ', ':', '@', '/', '#', '.', '[', '(']))
+                .is_some_and(|rest| rest.starts_with(SEPARATORS))
     };
-    // Postgres cuts application_name at 63 bytes
-    let cut = application.len() == 63 && worker.starts_with(application);
+    let cut = application.len() == CUT && worker.starts_with(application);
     !application.is_empty()
         && (application == worker
             || cut
             || goes_on(application, worker)
             || goes_on(worker, application))
+}
+
+/// The most telling session of each application: in a transaction or active before idle. Workers are looked up here,
+/// since thousands of them times thousands of sessions are too many to compare.
+struct Telling<'a>(BTreeMap<&'a str, (Rank, &'a Session)>);
+
+/// Idle, not in a transaction, place in the list.
+type Rank = (bool, bool, usize);
+
+impl<'a> Telling<'a> {
+    fn of(sessions: &'a [Session]) -> Self {
+        let mut best: BTreeMap<&str, (Rank, &Session)> = BTreeMap::new();
+        for (n, s) in sessions.iter().enumerate().filter(|(_, s)| !s.own) {
+            let idle = s.state.as_deref() == Some("idle");
+            let rank = (idle, !s.idle_in_transaction(), n);
+            let known = best.entry(&s.application).or_insert((rank, s));
+            if rank < known.0 {
+                *known = (rank, s);
+            }
+        }
+        Self(best)
+    }
+
+    /// The most telling session of a worker.
+    fn session(&self, worker: &str) -> Option<&'a Session> {
+        // applications that begin with its name, and those that its own name begins with
+        let longer = self.0.range(worker..);
+        let longer = longer.take_while(|(name, _)| name.starts_with(worker));
+        let ends = worker.match_indices(|c| SEPARATORS.contains(&c));
+        let shorter = ends.map(|(at, _)| at).chain([CUT]);
+        let shorter = shorter.filter_map(|at| self.0.get_key_value(worker.get(..at)?));
+        longer
+            .chain(shorter)
+            .filter(|(name, _)| names(name, worker))
+            .map(|(_, known)| *known)
+            .min_by_key(|(rank, _)| *rank)
+            .map(|(_, session)| session)
+    }
 }
 
 fn words(session: &Session) -> Option<String> {
@@ -65,13 +107,8 @@ pub fn match_sessions(
 ) {
     let now = now.epoch();
     let key = |w: &Worker| (w.system.clone(), w.schema.clone(), w.worker.clone());
+    let telling = Telling::of(sessions);
     for w in workers.iter_mut() {
-        let mut own: Vec<&Session> = sessions
-            .iter()
-            .filter(|s| !s.own && names(&s.application, &w.worker))
-            .collect();
-        // the most telling one: in a transaction or active before idle
-        own.sort_by_key(|s| (s.state.as_deref() == Some("idle"), !s.idle_in_transaction()));
         let room = memory.known.len() < WORKERS;
         let key = key(w);
         if let (false, false) = (memory.known.contains_key(&key), room) {
@@ -82,7 +119,7 @@ pub fn match_sessions(
             seen: None,
         });
         known.heard = now;
-        if let Some(session) = own.first() {
+        if let Some(session) = telling.session(&w.worker) {
             known.seen = Some(now);
             w.session_state = words(session);
         }
@@ -95,7 +132,7 @@ pub fn match_sessions(
         s.0 += usize::from(known.seen.is_some());
         s.1 += 1;
     }
-    let telling = |system: &str, schema: &str| {
+    let tells = |system: &str, schema: &str| {
         let (matched, all) = share
             .get(&(system.to_string(), schema.to_string()))
             .copied()
@@ -104,24 +141,25 @@ pub fn match_sessions(
     };
     for w in workers.iter_mut() {
         let known = memory.known.get(&key(w));
-        let telling = telling(&w.system, &w.schema);
+        let tells = tells(&w.system, &w.schema);
         w.session = match known.and_then(|k| k.seen) {
             Some(seen) if seen >= now => Seen::Seen,
-            Some(seen) if telling => {
+            Some(seen) if tells => {
                 w.absent_s = Some(now - seen);
                 Seen::None
             }
-            None if telling && known.is_some() => Seen::None,
+            None if tells && known.is_some() => Seen::None,
             _ => Seen::Unknown,
         };
     }
+    let owners: BTreeMap<(&str, &str, &str), Seen> = workers
+        .iter()
+        .map(|w| ((&*w.worker, &*w.system, &*w.schema), w.session))
+        .collect();
     for lease in leases.iter_mut() {
-        let owner = lease.worker.as_ref().and_then(|name| {
-            workers
-                .iter()
-                .find(|w| &w.worker == name && w.system == lease.system && w.schema == lease.schema)
-        });
-        lease.session = owner.map_or(Seen::Unknown, |w| w.session);
+        let owner = lease.worker.as_deref();
+        let owner = owner.and_then(|name| owners.get(&(name, &*lease.system, &*lease.schema)));
+        lease.session = owner.copied().unwrap_or(Seen::Unknown);
     }
 }
 
@@ -175,6 +213,39 @@ mod tests {
         match_sessions(&mut workers, &mut leases, &all[..4], &mut memory, at(20.0));
         assert_eq!(leases[0].session, Seen::None);
         assert_eq!(workers[4].absent_s, Some(18.0));
+    }
+
+    #[test]
+    fn the_lookup_finds_what_comparing_all_would_find() {
+        let long = "w".repeat(80);
+        let names_of = [
+            "a",
+            "agent-1",
+            "agent-12",
+            "agent-1 4711",
+            "agent-1:x.y",
+            "agent",
+            "",
+            &long,
+            &long[..63],
+            "agent-1é",
+        ];
+        let all: Vec<Session> = names_of.iter().map(|n| session(n)).collect();
+        let telling = Telling::of(&all);
+        for worker in names_of {
+            let first = all.iter().find(|s| names(&s.application, worker));
+            let found = telling.session(worker);
+            assert_eq!(
+                found.map(|s| &s.application),
+                first.map(|s| &s.application),
+                "{worker:?}"
+            );
+        }
+        let mut idle = session("agent-1");
+        idle.state = Some("idle".into());
+        let both = [idle, session("agent-1 2")];
+        let found = Telling::of(&both).session("agent-1").expect("one");
+        assert_eq!(found.application, "agent-1 2", "a transaction tells more");
     }
 
     #[test]

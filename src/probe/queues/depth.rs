@@ -229,7 +229,9 @@ impl Depth {
             .take(all.len().min(BRANCHES))
             .cloned()
             .collect();
-        let Some(sql) = statement(instance, &chosen)? else {
+        let made = &instance.made;
+        let sql = made.get("depth", 0, &chosen, || statement(instance, &chosen))?;
+        let Some(sql) = sql else {
             self.queues.clear();
             return Ok(());
         };

@@ -218,16 +218,20 @@ pub async fn poll(
         .flat_map(|one| &one.locked)
         .map(|l| ((l.queue.as_str(), l.task.as_str()), l.pid))
         .collect();
-    let Some(sql) = instance.union(&[], &branches, |q, branch| {
-        let parts = Parts {
-            instance,
-            branch,
-            q,
-            want: if priced { Want::Whole } else { Want::Cheap },
-        };
-        parts.all(!pids.is_empty())
-    })?
-    else {
+    let locked = !pids.is_empty();
+    let make = || {
+        instance.union(&[], &branches, |q, branch| {
+            let parts = Parts {
+                instance,
+                branch,
+                q,
+                want: if priced { Want::Whole } else { Want::Cheap },
+            };
+            parts.all(locked)
+        })
+    };
+    let which = u8::from(locked) + 2 * u8::from(priced);
+    let Some(sql) = instance.made.get("tasks", which, &branches, make)? else {
         return Ok(Vec::new());
     };
     let queues = depth.queues.len().max(1);

@@ -125,7 +125,7 @@ fn rows_lead_to_who_stands_in_the_way() {
 #[test]
 fn the_blocking_tree_is_a_tree() {
     let app = fixture::incident();
-    let table = (crate::panes::pane(PaneId::Waits).table)(&app);
+    let table = (crate::panes::pane(PaneId::Waits).table)(&app, crate::ui::table::Part::Whole);
     let names: Vec<&str> = table.sections[0]
         .rows
         .iter()
@@ -272,7 +272,7 @@ fn tasks_of_several_systems_show_their_queues_on_a_small_screen() {
     let heading = |app: &App| {
         let shown = crate::ui::order::shown(app, PaneId::Tasks);
         let section = &shown.table.sections[0];
-        let fits = crate::ui::table::fit(section, 77);
+        let fits = crate::ui::table::fit(section, &section.title, 77);
         let names = fits.iter().map(|(at, _)| section.columns[*at].name);
         names.collect::<Vec<_>>()
     };
