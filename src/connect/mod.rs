@@ -1,8 +1,9 @@
 //! How Postgres is reached: what was given (settings, from url, keyvalue, service), where that is (target, endpoint, wire),
 //! how it is protected (tls), the password (secret, password, passfile, person), one connection (open, gate), one session with
-//! its settings (session, purpose), what went wrong (fault), and reading rows without trusting them (cells).
+//! its settings (session, purpose, ear), what went wrong (fault), and reading rows without trusting them (cells).
 
 pub mod cells;
+mod ear;
 mod endpoint;
 pub mod fault;
 mod gate;

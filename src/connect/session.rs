@@ -1,14 +1,14 @@
 //! One session: its settings travel as startup options and are read back, or else with each transaction; its connection
 //! is polled by a task of its own that only keeps the last fault and sets a flag on notifications.
 
+pub use super::ear::ECHO;
+use super::ear::Ear;
 use super::kept::{Kept, Way};
 use super::open::Opened;
 pub use super::purpose::Purpose;
 use super::purpose::READ_BACK;
 use super::{Cells, Fault, Reached, Target};
 use crate::log::Talk;
-use futures_util::StreamExt;
-use futures_util::stream::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,13 +16,10 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, Row};
+use tokio_postgres::{Client, Row};
 
 /// A parameter and its type: the server never has to guess, and statements can be sent unnamed.
 pub type Param<'a> = (&'a (dyn ToSql + Sync), Type);
-
-/// How channels begin that only a test of the way to us uses.
-pub const ECHO: &str = "jobtop_echo_";
 
 /// No answer of the server takes longer than its own statement_timeout; this is the second line, for networks
 /// that died. In seconds.
@@ -33,8 +30,7 @@ pub struct Session {
     client: Client,
     task: JoinHandle<()>,
     closed: watch::Receiver<Option<Fault>>,
-    hint: Arc<Notify>,
-    echo: Arc<Notify>,
+    ear: Ear,
     kept: Mutex<Kept>,
     statements: AtomicU32,
     server_us: AtomicU64,
@@ -88,61 +84,19 @@ impl Session {
         }
         let Opened {
             client,
-            line: mut connection,
+            line,
             reached,
         } = opened?;
-        let version = connection.parameter("server_version").map(String::from);
+        let version = line.parameter("server_version").map(String::from);
         let talk = Talk::new(purpose);
-        let heard = talk.clone();
-        let hint = Arc::new(Notify::new());
         let (sender, closed) = watch::channel(None);
-        let echo = Arc::new(Notify::new());
-        let (flag, echoed) = (hint.clone(), echo.clone());
-        let task = tokio::spawn(async move {
-            let mut last: Option<Fault> = None;
-            let mut messages = poll_fn(move |cx| connection.poll_message(cx));
-            while let Some(message) = messages.next().await {
-                match message {
-                    Ok(AsyncMessage::Notification(n)) if n.channel().starts_with(ECHO) => {
-                        echoed.notify_one();
-                    }
-                    Ok(AsyncMessage::Notification(_)) => flag.notify_one(),
-                    // a shutdown or a crash elsewhere is announced as a notice, then the line is cut
-                    Ok(AsyncMessage::Notice(n)) if n.code().code().starts_with("57P") => {
-                        last = Some(Fault {
-                            code: Some(n.code().code().to_string()),
-                            closed: true,
-                            ..Fault::own(n.message())
-                        });
-                    }
-                    Ok(_) => {}
-                    Err(error) => {
-                        let fault = Fault {
-                            closed: true,
-                            ..Fault::from(error)
-                        };
-                        if fault.code.is_some() || last.is_none() {
-                            last = Some(fault);
-                        }
-                        break;
-                    }
-                }
-            }
-            if let Some(fault) = &last {
-                heard.lost(fault);
-            }
-            let fault = last.unwrap_or_else(|| Fault {
-                closed: true,
-                ..Fault::own("the server closed the connection")
-            });
-            sender.send_replace(Some(fault));
-        });
+        let ear = Ear::default();
+        let task = tokio::spawn(ear.clone().hear(line, talk.clone(), sender));
         let mut session = Self {
             client,
             task,
             closed,
-            hint,
-            echo,
+            ear,
             kept: Mutex::default(),
             statements: AtomicU32::new(0),
             server_us: AtomicU64::new(0),
@@ -396,12 +350,12 @@ impl Session {
 
     /// Woken by notifications: however many arrive, one waits.
     pub fn hint(&self) -> Arc<Notify> {
-        self.hint.clone()
+        self.ear.hint.clone()
     }
 
     /// Woken by notifications of channels that begin with [`ECHO`].
     pub fn echo(&self) -> Arc<Notify> {
-        self.echo.clone()
+        self.ear.echo.clone()
     }
 
     /// Server time since the last [`Session::take_cost`].
