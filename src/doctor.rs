@@ -52,7 +52,7 @@ struct Seen<'a> {
 /// # Errors
 /// [`Refused`] where there is no connection, or it is lost meanwhile; a profile of the user's that is wrong.
 pub async fn examine(target: &Target, config: &Arc<Config>) -> anyhow::Result<Page> {
-    let refused = |fault: Fault| Refused::new(&target.host, fault);
+    let refused = |fault: Fault| Refused::new(&target.place(), fault);
     let session = match Session::open(target, Purpose::Poll, NAME).await {
         Ok(session) => session,
         Err(fault) => return Err(refused(fault).into()),

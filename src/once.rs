@@ -21,12 +21,11 @@ pub struct Refused {
 }
 
 impl Refused {
-    /// No connection to this host.
+    /// No connection to this host and port.
     pub fn new(host: &str, mut fault: Fault) -> Self {
-        if fault.code.is_none()
-            && fault.message.ends_with(')')
-            && fault.message.contains("(os error")
-        {
+        // a file that cannot be read is no matter of the server
+        let network = fault.code.is_none() && fault.closed;
+        if network && fault.message.ends_with(')') && fault.message.contains("(os error") {
             fault.message += ": does the server run, and are host and port right?";
         }
         Self {
@@ -39,7 +38,7 @@ impl Refused {
 /// Connects, or says why not.
 pub async fn open(target: &Target) -> Result<Session, Refused> {
     let opened = Session::open(target, Purpose::Poll, "jobtop").await;
-    opened.map_err(|fault| Refused::new(&target.host, fault))
+    opened.map_err(|fault| Refused::new(&target.place(), fault))
 }
 
 /// Looks at most, a second apart: ten seconds are what a shortage of connections must last.

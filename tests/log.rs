@@ -394,6 +394,31 @@ fn life(here: &Here, cluster: &Cluster) {
     here.place
         .sql("GRANT SELECT ON agent_queue.tasks TO agent_queue_monitor");
     pty.wait_no_text("permission denied");
+    // servers count refused logins, and lock accounts
+    let other = format!("ALTER ROLE \"{ROLE}\" PASSWORD 'CANARY-other'");
+    here.place.sql(&other);
+    here.place.sql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'jobtop'",
+    );
+    pty.wait_text("tried ever less often");
+    let refused = || {
+        let log = std::fs::read_to_string(&file).unwrap_or_default();
+        let tries = log
+            .lines()
+            .filter(|l| l.contains("next try sqlstate=28P01"));
+        tries.map(String::from).collect::<Vec<_>>()
+    };
+    pty.wait("a second try", |_| refused().len() >= 2);
+    here.place.sql(&other.replace("CANARY-other", PASSWORD));
+    let pauses: Vec<f64> = refused()
+        .iter()
+        .map(|line| {
+            let (_, pause) = line.split_once("retry_s=").expect(line);
+            pause.trim().parse().expect("seconds")
+        })
+        .collect();
+    assert!(pauses[0] >= 4.0 && pauses[1] >= 8.0, "{pauses:?}");
+    pty.wait("data", live);
     pty.keys("q");
     assert_eq!(pty.exit_code(), 0);
     let log = read(&file);

@@ -269,6 +269,14 @@ impl App {
         self.views.get(&pane).unwrap_or(&USUAL)
     }
 
+    /// A refresh that takes far longer than the interval is as good as lost: what is shown may not be so any more.
+    pub fn overdue(&self) -> bool {
+        let live = matches!(self.link, Link::Live) && self.held.is_none();
+        let interval = self.snapshot.as_ref().map(|s| s.own.interval_s);
+        live && interval
+            .is_some_and(|every| self.now - self.arrived > 3.0 * every.max(self.interval) + 2.0)
+    }
+
     /// Why a write is not possible now; `None` when it is.
     pub fn write_refusal(&self) -> Option<String> {
         if !self.allow_writes {

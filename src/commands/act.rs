@@ -137,7 +137,7 @@ async fn carry_out(
     let (session, spare) = match opened {
         Ok(writer) => (writer, Some(session)),
         Err(fault) if fault.no_slot() => (session, None),
-        Err(fault) => return Err(Refused::new(&target.host, fault).into()),
+        Err(fault) => return Err(Refused::new(&target.place(), fault).into()),
     };
     if let Some(spare) = spare {
         spare.close().await;

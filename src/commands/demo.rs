@@ -93,7 +93,7 @@ pub(super) fn seed(args: &Seed) -> Result<Exit> {
     };
     let report = runtime(1)?.block_on(async {
         let opened = Link::open(&target, "jobtop seed").await;
-        let link = opened.map_err(|fault| Refused::new(&target.host, fault))?;
+        let link = opened.map_err(|fault| Refused::new(&target.place(), fault))?;
         write_seed(&link, &args.schema, &options).await
     })?;
     print(&format!(

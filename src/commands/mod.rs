@@ -204,7 +204,7 @@ async fn screen(target: &Target, config: &Arc<Config>) -> Result<Ended> {
                 // the screen tells about it while it waits
                 Err(fault) if fault.may_pass() => None,
                 Err(fault) => {
-                    let refused = Refused::new(&target.host, fault);
+                    let refused = Refused::new(&target.place(), fault);
                     return Ok(Ended::Refused(refused.to_string()));
                 }
             };
@@ -321,7 +321,7 @@ fn migrate(args: &Migrate) -> Result<Exit> {
 /// A client with the server's own defaults, for work that is not monitoring.
 async fn plain_client(target: &Target) -> Result<tokio_postgres::Client> {
     let opened = target.connect("jobtop", "").await;
-    let opened = opened.map_err(|fault| Refused::new(&target.host, fault))?;
+    let opened = opened.map_err(|fault| Refused::new(&target.place(), fault))?;
     let (client, line) = (opened.client, opened.line);
     tokio::spawn(async move {
         // the client hears of a lost connection by itself

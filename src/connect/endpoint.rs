@@ -29,6 +29,14 @@ pub enum Way {
 }
 
 impl Endpoint {
+    /// `host:port`, for messages.
+    pub fn place(&self) -> String {
+        match self.host.contains(':') {
+            true => format!("[{}]:{}", self.host, self.port),
+            false => format!("{}:{}", self.host, self.port),
+        }
+    }
+
     /// `host` as libpq reads it, `address` where `hostaddr` is given too.
     fn new(host: &str, address: &str, port: u16) -> Self {
         let way = if !address.is_empty() {

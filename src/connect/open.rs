@@ -92,7 +92,7 @@ impl Target {
                 endpoints.shuffle(&mut rand::rng());
             }
             for endpoint in endpoints {
-                let name = format!("{}:{}", endpoint.host, endpoint.port);
+                let name = endpoint.place();
                 let mut attempt = Attempt {
                     target: self.clone(),
                     endpoint,
@@ -331,6 +331,8 @@ impl Attempt {
         }
         if let Some(words) = words {
             fault.message = words;
+        } else if handshake_only(&fault) {
+            fault.message += ": it ended before a word of Postgres: does that listen there?";
         } else if let Some(advice) = advice(&fault) {
             fault.message = format!("{}: {advice}", fault.message);
         }
@@ -345,6 +347,17 @@ impl Attempt {
             fault,
         }
     }
+}
+
+/// The other side went away, or said what is no message of Postgres, while we logged in.
+fn handshake_only(fault: &Fault) -> bool {
+    let words = [
+        "early eof",
+        "bytes remaining on stream",
+        "reset by peer",
+        "invalid message",
+    ];
+    fault.code.is_none() && words.iter().any(|words| fault.message.contains(words))
 }
 
 /// What to do about a refusal.

@@ -88,7 +88,7 @@ impl Session {
             reached,
         } = opened?;
         let version = line.parameter("server_version").map(String::from);
-        let talk = Talk::new(purpose);
+        let talk = Talk::new(purpose, application);
         let (sender, closed) = watch::channel(None);
         let ear = Ear::default();
         let task = tokio::spawn(ear.clone().hear(line, talk.clone(), sender));

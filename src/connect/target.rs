@@ -242,6 +242,12 @@ impl Target {
         }
     }
 
+    /// Host and port of each endpoint, for messages about what did not come about.
+    pub fn place(&self) -> String {
+        let all = self.route.endpoints.iter().map(Endpoint::place);
+        all.collect::<Vec<_>>().join(" or ")
+    }
+
     /// The port of the first endpoint.
     pub fn port(&self) -> u16 {
         self.route.endpoints.first().map_or(5432, |e| e.port)

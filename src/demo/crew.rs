@@ -195,7 +195,7 @@ pub async fn work(
     until: impl Future<Output = ()>,
 ) -> anyhow::Result<Deeds> {
     let opened = Link::open(target, "jobtop work").await;
-    let link = opened.map_err(|fault| Refused::new(&target.host, fault))?;
+    let link = opened.map_err(|fault| Refused::new(&target.place(), fault))?;
     let may = may_claim(&link, schema).await;
     let missing = |fault: Fault| match fault {
         fault if fault.is("42501") => Ok(false),

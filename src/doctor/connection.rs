@@ -5,7 +5,6 @@ use super::page::{Level, Part};
 use crate::connect::Target;
 use crate::ui::fmt;
 use std::ops::RangeInclusive;
-use tokio_postgres::config::Host;
 
 /// Versions of Postgres that jobtop supports.
 const SUPPORTED: RangeInclusive<i32> = 13..=18;
@@ -55,14 +54,10 @@ pub fn part(seen: &Seen<'_>) -> Part {
     part
 }
 
-fn port(target: &Target) -> u16 {
-    target.config.get_ports().first().copied().unwrap_or(5432)
-}
-
 fn address(part: &mut Part, target: &Target) {
-    let place = match target.config.get_hosts().first() {
-        Some(Host::Unix(path)) => format!("socket {}", path.display()),
-        _ => target.host.clone(),
+    let place = match target.host.starts_with('/') {
+        true => format!("socket {}", target.host),
+        false => target.host.clone(),
     };
     let (user, database) = (
         target.config.get_user().unwrap_or_default(),
@@ -70,13 +65,13 @@ fn address(part: &mut Part, target: &Target) {
     );
     let text = format!(
         "{place}, port {}, as {user}, database {database}",
-        port(target)
+        target.port()
     );
     part.say(Level::Ok, "address", text);
 }
 
 fn between(part: &mut Part, seen: &Seen<'_>) {
-    let asked = port(seen.target);
+    let asked = seen.target.port();
     let server = &seen.snapshot.server;
     if let Some(mode) = &server.pooler {
         let whose = match mode.as_str() {

@@ -23,6 +23,8 @@ use tracing::{error, info};
 /// Retries after a loss, and while no connection slot is free. Both are jittered by a quarter.
 const RETRY: Duration = Duration::from_millis(800);
 const RETRY_NO_SLOT: Duration = Duration::from_secs(4);
+/// After a refused login, doubled each time up to the second: servers count them, and lock accounts.
+const RETRY_LOGIN: (Duration, Duration) = (Duration::from_secs(4), Duration::from_secs(60));
 
 /// Orders that may wait for the end of a refresh.
 const LATER: usize = 16;
@@ -87,6 +89,7 @@ impl Sampler {
 
     async fn watch(&mut self) {
         let mut connected_before = false;
+        let mut refusals = 0;
         loop {
             let opened = tokio::select! {
                 opened = first(self.first.take(), &self.target) => opened,
@@ -115,17 +118,22 @@ impl Sampler {
             let (sqlstate, reason) = (fault.code.clone(), told(&fault));
             if !connected_before && !fault.may_pass() {
                 error!(sqlstate, reason, "given up: the first connection failed");
-                let refused = Refused::new(&self.target.host, fault);
+                let refused = Refused::new(&self.target.place(), fault);
                 let _ = self.news.send(News::Refused(refused.to_string())).await;
                 return;
             }
-            let pause = jittered(if fault.no_slot() {
-                RETRY_NO_SLOT
-            } else {
-                RETRY
+            let refused = fault.is("28");
+            refusals = if refused { refusals + 1 } else { 0 };
+            let pause = jittered(match refused {
+                true => (RETRY_LOGIN.0 * 2u32.pow(refusals.min(5) - 1)).min(RETRY_LOGIN.1),
+                false if fault.no_slot() => RETRY_NO_SLOT,
+                false => RETRY,
             });
             info!(sqlstate, reason, retry_s = pause.as_secs_f64(), "next try");
-            let why = full::why(&fault, &self.round.snapshot);
+            let mut why = full::why(&fault, &self.round.snapshot);
+            if refused {
+                why += ": tried ever less often; start jobtop anew to log in differently";
+            }
             let news = if connected_before {
                 News::Lost {
                     reason: why,

@@ -27,8 +27,9 @@ pub struct Sent<'a>(Option<(&'a Talk, &'a str, Instant)>);
 
 impl Talk {
     /// Of a session that is being opened.
-    pub fn new(purpose: Purpose) -> Arc<Self> {
+    pub fn new(purpose: Purpose, application: &str) -> Arc<Self> {
         let purpose = match purpose {
+            _ if application.ends_with(" push") => "push",
             Purpose::Poll => "poll",
             Purpose::Write => "write",
             Purpose::Plain => "plain",

@@ -199,7 +199,11 @@ fn session(report: &Report, s: &Session, blocks: usize) -> Row {
             Cell::maybe(s.verb.as_deref()),
             Cell::word(&s.user),
             Cell::maybe(Some(&s.budget)),
-            Cell::word(s.client.as_deref().unwrap_or("socket")),
+            match (&s.client, &s.state) {
+                (Some(client), _) => Cell::word(client),
+                (None, Some(_)) => Cell::word("socket"),
+                (None, None) => Cell::nothing("hidden"),
+            },
             Cell::figure_or(fmt::age(s.query_s), s.query_s),
             match s.xmin_age {
                 Some(n) => Cell::figure(fmt::short(n.unsigned_abs()), n as f64),

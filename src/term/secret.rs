@@ -154,7 +154,7 @@ impl<'a> Quiet<'a> {
 impl Drop for Quiet<'_> {
     fn drop(&mut self) {
         // there is nothing to do where the terminal is gone
-        let _ = tcsetattr(self.tty, SetArg::TCSANOW, &self.flags);
+        let _ = tcsetattr(self.tty, SetArg::TCSAFLUSH, &self.flags);
         let mut tty = self.tty;
         let _ = tty.write_all(b"\n");
         for (signal, before) in &self.actions {

@@ -150,10 +150,9 @@ fn pulse(app: &App) -> Span<'static> {
             ink(format!(" HELD {} ", fmt::coarse(behind)), Ink::Badge)
         }
         (Link::Connecting(_), None, Some(_)) => ink(format!(" STALE {age} "), Ink::Alarm),
-        // A refresh that takes far longer than the interval is as good as lost.
         (Link::Live, None, Some(s)) => {
             let every = s.own.interval_s.max(app.interval);
-            if app.now - app.arrived > 3.0 * every + 2.0 {
+            if app.overdue() {
                 ink(format!("SLOW {age}"), Ink::Warn)
             } else if every > app.interval * 1.2 {
                 ink(format!("LIVE every {}", seconds(every)), Ink::Warn)

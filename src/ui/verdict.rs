@@ -47,6 +47,11 @@ pub fn lines(app: &App, width: u16, room: Room) -> Vec<Line<'static>> {
             } else {
                 &report.verdict
             };
+            let overdue = app.overdue().then(|| {
+                let age = fmt::duration(app.now - app.arrived);
+                format!("no answer for {age}; before that {calm}")
+            });
+            let calm = overdue.as_deref().unwrap_or(calm);
             let sign = if calm.starts_with("all is well") {
                 "✓"
             } else {

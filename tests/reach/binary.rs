@@ -32,6 +32,29 @@ fn the_flags_are_psqls() {
         );
         assert!(!text.contains("no connection"), "{args:?}: {text}");
     }
+    let page = both(&jobtop(
+        server,
+        &[
+            "doctor",
+            "-h",
+            "127.0.0.1",
+            "-p",
+            &port,
+            "-U",
+            "anybody",
+            "-d",
+            "app",
+            "-w",
+        ],
+        &[],
+    ));
+    let words: Vec<&str> = page.split_whitespace().collect();
+    let page = words.join(" ");
+    assert!(
+        page.contains(&format!("127.0.0.1, port {port}, as anybody")),
+        "{page}"
+    );
+    assert!(page.contains("pooler none noticed"), "{page}");
     let output = jobtop(
         server,
         &[
@@ -58,7 +81,7 @@ fn the_flags_are_psqls() {
         (vec!["reqeue"], "neither a command nor a URL"),
         (
             vec!["-h", "/nonexistent", "--check"],
-            "no connection to /nonexistent: No such file or directory (os error 2): does the server run",
+            "no connection to /nonexistent:5432: No such file or directory (os error 2): does the server run",
         ),
         (
             vec!["postgres://h/d", "-d", "x", "--once"],

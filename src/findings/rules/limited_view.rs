@@ -121,7 +121,7 @@ fn unread(ctx: &Ctx) -> Vec<Trigger> {
         } else {
             Severity::Info
         };
-        let sentence = format!("{} {age}: {}", names.join(", "), clean(error, 100));
+        let sentence = format!("{} {age}: {}", names.join(", "), clean(error, 300));
         Trigger::new(format!("probe/{error}"), severity, sentence).began(oldest)
     };
     reasons.into_iter().map(trigger).collect()

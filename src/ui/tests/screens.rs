@@ -19,6 +19,20 @@ fn with_cursor(app: App) -> App {
 }
 
 #[test]
+fn what_has_not_been_heard_for_long_is_not_called_well() {
+    let mut app = fixture::calm();
+    assert!(dump(&app, 160, 45).contains("✓ all is well"));
+    app.now = app.arrived + 9.0;
+    let screen = dump(&app, 160, 45);
+    assert!(screen.contains("SLOW 9.0s"), "{screen}");
+    assert!(
+        screen.contains("no answer for 9.0s; before that"),
+        "{screen}"
+    );
+    assert!(!screen.contains("✓ all is well"), "{screen}");
+}
+
+#[test]
 fn the_overview() {
     both("incident", &with_cursor(fixture::incident()));
     both("calm", &with_cursor(fixture::calm()));
