@@ -212,7 +212,7 @@ pub enum Command {
 #[derive(Args, Debug, Clone, Default)]
 pub struct Act {
     /// Ids of the tasks; without any, all that match the options below
-    #[arg(value_name = "ID", conflicts_with_all = ["kind", "state", "older_than", "error"])]
+    #[arg(value_name = "ID")]
     pub ids: Vec<String>,
     /// Where
     #[command(flatten)]

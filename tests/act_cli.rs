@@ -42,6 +42,14 @@ fn a_dry_run_says_what_would_be_done_and_does_nothing() {
 #[test]
 fn without_a_terminal_it_refuses_unless_told() {
     let place = Place::new("cli_yes");
+    for (id, words) in [
+        ("postgres://h/d", "is no id: give the database with -d"),
+        ("1", "ids name the tasks already"),
+    ] {
+        let (code, _, err) = run(&place, &["requeue", id, "--state", "failed", "--yes"]);
+        assert_eq!(code, 2);
+        assert!(err.contains(words) && err.lines().count() == 1, "{err}");
+    }
     let (code, _, err) = run(&place, &["requeue", "1"]);
     assert_eq!(code, 2);
     assert!(err.contains("give --yes"), "{err}");

@@ -31,6 +31,13 @@ pub fn act(verb: Verb, args: &cli::Act) -> Result<Exit> {
             "{start}://… is no id: give the database with -d"
         )));
     }
+    let which = [&args.kind, &args.state, &args.error];
+    let which = which.iter().any(|o| o.is_some()) || args.older_than.is_some();
+    if which && !args.ids.is_empty() {
+        return Ok(Exit::Usage(
+            "ids name the tasks already: leave them out, or --kind, --state, --older-than and --error".into(),
+        ));
+    }
     let target = or_exit!(reach::target(&args.reach, None, args.config.as_deref()));
     let filter = or_exit!(filter(verb, args));
     let narrow = args.state.is_some() || args.older_than.is_some() || !filter.terms.is_empty();
