@@ -364,7 +364,7 @@ pub struct Journal {
     /// Only actions on this task
     #[arg(long, value_name = "TASK")]
     pub id: Option<String>,
-    /// Every entry as JSON, with statements and outcomes
+    /// Every entry as JSON, with statements and outcomes; the last of an action sums it up in `whole`
     #[arg(long)]
     pub json: bool,
     /// Configuration file; by default jobtop/config.toml in the user's configuration directory

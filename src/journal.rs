@@ -7,11 +7,13 @@ mod entry;
 mod page;
 mod read;
 mod who;
+mod whole;
 
 pub use entry::{Entry, FORMAT, Phase};
 pub use page::{Tried, pair, section};
 pub use read::{Broken, read};
 pub use who::{host, person};
+pub use whole::Whole;
 
 use crate::config::{Config, user_directory};
 use anyhow::{Context, Result};

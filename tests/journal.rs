@@ -179,7 +179,9 @@ fn it_shows_what_was_asked_for_newest_last() {
     );
     let words: Vec<&str> = lines[1].split_whitespace().collect();
     assert!(
-        words.windows(4).any(|w| w == ["requeue", "2", "1", "1"]),
+        words
+            .windows(6)
+            .any(|w| w == ["requeue", "2", "1", "1", "0", "0"]),
         "{out}"
     );
     assert!(
@@ -198,6 +200,58 @@ fn it_shows_what_was_asked_for_newest_last() {
     assert_eq!(ids(&["--last", "1"]), "cc");
     assert_eq!(ids(&["--action", "cancel"]), "b");
     assert_eq!(ids(&["--id", "8"]), "aa");
+    // one action of 741 tasks: a chunk was written, one rolled back, of one no end is known, others never came
+    let hundred =
+        |n: u64| -> Vec<String> { (n * 100..n * 100 + 100).map(|i| i.to_string()).collect() };
+    let chunk = |n: u64, phase, change: serde_json::Value| {
+        let mut all = json!({ "action": "release", "of": 741, "ids": hundred(n) });
+        let fields = change.as_object().expect("fields").clone();
+        all.as_object_mut().expect("fields").extend(fields);
+        entry(&format!("d/{n}"), phase, all)
+    };
+    let locked: Vec<String> = vec!["199".into()];
+    for e in [
+        chunk(1, Phase::Begun, json!({})),
+        chunk(
+            1,
+            Phase::Ended,
+            json!({ "asked": 100, "changed": 97, "skipped": 3, "unknown": 0,
+            "outcomes": { "197": "gone", "198": "locked", "199": "locked" } }),
+        ),
+        chunk(2, Phase::Begun, json!({})),
+        chunk(
+            2,
+            Phase::Ended,
+            json!({ "asked": 100, "changed": 0, "skipped": 0, "unknown": 0, "error": "too slow" }),
+        ),
+        chunk(3, Phase::Begun, json!({ "ids": locked })),
+        chunk(
+            3,
+            Phase::Ended,
+            json!({ "ids": locked, "asked": 1, "changed": 1, "skipped": 0, "unknown": 0,
+            "outcomes": { "199": "changed" } }),
+        ),
+        chunk(4, Phase::Begun, json!({})),
+    ] {
+        journal.append(&e).expect("appended");
+    }
+    let (_, out, _) = home.run(&["--action", "release"]);
+    let words: Vec<&str> = out.split_whitespace().collect();
+    let told = ["release", "741", "98", "2", "100", "541"];
+    assert!(words.windows(6).any(|w| w == told), "{out}");
+    let (_, out, _) = home.run(&["--json"]);
+    let lines: Vec<serde_json::Value> = serde_json::from_str(&out).expect("JSON");
+    let wholes: Vec<_> = lines.iter().filter_map(|l| l.get("whole")).collect();
+    assert_eq!(lines.len(), 12);
+    let of = |asked, changed, skipped, unknown, not_reached| json!({ "asked": asked, "changed": changed, "skipped": skipped, "unknown": unknown, "not_reached": not_reached });
+    let expected = [
+        of(2, 1, 1, 0, 0),
+        of(1, 0, 0, 1, 0),
+        of(1, 0, 0, 1, 0),
+        of(741, 98, 2, 100, 541),
+    ];
+    assert_eq!(wholes, expected.iter().collect::<Vec<_>>());
+    assert!(lines[11].get("whole").is_some(), "{out}");
     let (code, out, _) = home.run(&["--id", "4711"]);
     assert_eq!(code, 0);
     assert!(out.contains("no such action"), "{out}");

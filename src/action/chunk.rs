@@ -166,3 +166,21 @@ async fn ask(db: &Session, mark: &Mark, noted: Option<(&str, &str)>) -> Option<T
         _ => Some(Told::Committed),
     }
 }
+
+/// A timeout may be the chunk's size; anything else would come again.
+pub(super) fn slow(fault: &Fault) -> bool {
+    fault.is("55P03") || fault.is("57014") || fault.is("40P01")
+}
+
+/// Why something was not written, with what helps.
+pub(super) fn unwritten(fault: &Fault) -> String {
+    let helps = match fault {
+        f if f.is("42883") || f.is("42703") => {
+            "; the schema is older than this jobtop: run jobtop migrate"
+        }
+        f if f.is("42501") => "; this role lacks the operator's rights (jobtop grants prints them)",
+        f if f.is("55P03") => "; a table is locked: see waits (2)",
+        _ => "",
+    };
+    format!("{fault}{helps}")
+}

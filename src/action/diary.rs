@@ -17,6 +17,19 @@ pub(super) struct About<'a> {
     pub reason: Option<&'a str>,
     /// How we call the server.
     pub server: &'a str,
+    /// How many it asks for, in all its transactions.
+    pub of: u64,
+}
+
+/// What is known of the targets of a transaction that nobody saw written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Loss {
+    /// It was not written.
+    Undone,
+    /// It was not written, and is not tried again: the server would not change its target.
+    Refused,
+    /// Only the server knows.
+    Unknown,
 }
 
 /// Writes them.
@@ -52,10 +65,12 @@ impl Diary {
                 schema: about.home.1.into(),
                 reason: about.reason.map(Into::into),
                 sql: None,
+                of: Some(about.of),
                 ids: Vec::new(),
                 asked: None,
                 changed: None,
                 skipped: None,
+                unknown: None,
                 outcomes: Default::default(),
                 error: None,
             },
@@ -83,17 +98,23 @@ impl Diary {
             asked: Some(asked),
             changed: Some(row.changed as u64),
             skipped: Some(asked - row.changed as u64),
+            unknown: Some(0),
             outcomes: row.outcomes.iter().map(outcome).collect(),
             ..self.line.clone()
         })
     }
 
     /// It was not written, or nobody knows.
-    pub fn failed(&self, id: &str, ids: Vec<String>, why: &str) -> Result<(), String> {
+    pub fn failed(&self, id: &str, ids: Vec<String>, why: &str, loss: Loss) -> Result<(), String> {
+        let asked = ids.len() as u64;
+        let those = |kind: Loss| if loss == kind { asked } else { 0 };
         self.append(Entry {
             action_id: id.into(),
             phase: Phase::Ended,
-            asked: Some(ids.len() as u64),
+            asked: Some(asked),
+            changed: (loss != Loss::Unknown).then_some(0),
+            skipped: (loss != Loss::Unknown).then_some(those(Loss::Refused)),
+            unknown: Some(those(Loss::Unknown)),
             ids,
             error: Some(why.into()),
             ..self.line.clone()

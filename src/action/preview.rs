@@ -156,7 +156,7 @@ impl Asker {
         let tried = sql.run(session, self.verb, &[], None).await;
         session.end("ROLLBACK").await?;
         match tried {
-            Err(fault) if fault.is("42501") => Err(Fault::own(super::run::unwritten(&fault))),
+            Err(fault) if fault.is("42501") => Err(Fault::own(super::chunk::unwritten(&fault))),
             Err(fault) if fault.closed => Err(fault),
             // whatever else is wrong will be said where it happens
             _ => Ok(()),

@@ -1,8 +1,8 @@
 //! A plan on its way: chunk after chunk, each a transaction of its own, with a pause between them; rows that others
 //! have locked come again at the end; it can be stopped between two chunks. It runs on any session.
 
-use super::chunk::{Ended, Told, perform, resolve, row};
-use super::diary::{About, Diary};
+use super::chunk::{Ended, Told, perform, resolve, row, slow, unwritten};
+use super::diary::{About, Diary, Loss};
 use super::{Fate, Outcome, Plan, Target as Task};
 use crate::connect::{Fault, Session, Target};
 use crate::journal::Journal;
@@ -42,6 +42,8 @@ struct Chunk {
     /// Which of the statements.
     step: usize,
     targets: Vec<Task>,
+    /// What became of each the last time; none where nothing did.
+    before: Vec<Fate>,
 }
 
 impl Chunk {
@@ -86,7 +88,11 @@ impl Run {
             let step = statements.len();
             statements.push(sql);
             let chunks = targets.chunks(CHUNK).map(<[Task]>::to_vec);
-            todo.extend(chunks.map(|targets| Chunk { step, targets }));
+            todo.extend(chunks.map(|targets| Chunk {
+                step,
+                targets,
+                before: Vec::new(),
+            }));
         }
         let now = Instant::now();
         Self {
@@ -157,7 +163,10 @@ impl Run {
         let down = self.write_down(db, target, &id, &chunk);
         let noted = match down.instrument(span.clone()).await {
             Ok(()) => self.send(db, target, &id, chunk).instrument(span).await,
-            Err(why) => return self.end(Some(self.nothing(&why))),
+            Err(why) => {
+                self.todo.push_front(chunk);
+                return self.end(Some(self.nothing(&why)));
+            }
         };
         if let Err(why) = noted {
             self.end(Some(format!("stopped, since {why}")));
@@ -189,6 +198,7 @@ impl Run {
                 home: key.map_or(("", ""), |k| (&k.system, &k.schema)),
                 reason: self.plan.reason.as_deref(),
                 server: &target.host,
+                of: self.outcome.asked,
             };
             let opened = Diary::open(self.journal.clone(), db, about).await;
             self.diary = Some(opened.map_err(|f| f.to_string())?);
@@ -228,7 +238,11 @@ impl Run {
             Ended::Nothing(fault) => {
                 let (sqlstate, reason) = (fault.code.as_deref(), told(&fault));
                 error!(sqlstate, reason, "write rolled back");
-                let noted = diary.failed(id, chunk.ids(), &unwritten(&fault));
+                let loss = match chunk.targets.len() {
+                    1 if slow(&fault) => Loss::Refused,
+                    _ => Loss::Undone,
+                };
+                let noted = diary.failed(id, chunk.ids(), &unwritten(&fault), loss);
                 self.failed(chunk, &fault);
                 noted
             }
@@ -256,7 +270,8 @@ impl Run {
                 };
                 let noted = match fate {
                     Told::Committed => diary.ended(&row(&self.plan, id, sql.text(), &fates)),
-                    _ => diary.failed(id, chunk.ids(), &why),
+                    Told::RolledBack => diary.failed(id, chunk.ids(), &why, Loss::Undone),
+                    Told::Nothing => diary.failed(id, chunk.ids(), &why, Loss::Unknown),
                 };
                 match fate {
                     Told::Committed => self.took(chunk, fates),
@@ -278,12 +293,16 @@ impl Run {
             return self.end(None);
         }
         self.again += 1;
-        for (step, _, task) in locked {
+        for (step, fate, task) in locked {
             match self.todo.back_mut() {
-                Some(c) if c.step == step && c.targets.len() < CHUNK => c.targets.push(task),
+                Some(c) if c.step == step && c.targets.len() < CHUNK => {
+                    c.targets.push(task);
+                    c.before.push(fate);
+                }
                 _ => self.todo.push_back(Chunk {
                     step,
                     targets: vec![task],
+                    before: vec![fate],
                 }),
             }
         }
@@ -298,10 +317,8 @@ impl Run {
         }
     }
 
-    /// A timeout may be the chunk's size; anything else would come again.
     fn failed(&mut self, mut chunk: Chunk, fault: &Fault) {
-        let slow = fault.is("55P03") || fault.is("57014") || fault.is("40P01");
-        if !slow {
+        if !slow(fault) {
             return self.end(Some(self.nothing(&unwritten(fault))));
         }
         if chunk.targets.len() == 1 {
@@ -318,7 +335,9 @@ impl Run {
         let second = Chunk {
             step: chunk.step,
             targets: half,
+            before: Vec::new(),
         };
+        chunk.before.clear();
         self.todo.push_front(second);
         self.todo.push_front(chunk);
     }
@@ -342,7 +361,9 @@ impl Run {
         self.outcome
             .fates
             .extend(locked.into_iter().map(|(_, fate, _)| fate));
-        self.todo.clear();
+        // locked at first, and not tried again
+        let left = self.todo.drain(..).flat_map(|c| c.before);
+        self.outcome.fates.extend(left);
         if self.outcome.stopped.is_none() {
             self.outcome.stopped = stopped;
         }
@@ -375,17 +396,4 @@ pub async fn drive(run: &mut Run, db: &Session, target: &Target, told: impl Fn(P
         run.step(db, target).await;
         told(run.progress());
     }
-}
-
-/// Why something was not written, with what helps.
-pub(super) fn unwritten(fault: &Fault) -> String {
-    let helps = match fault {
-        f if f.is("42883") || f.is("42703") => {
-            "; the schema is older than this jobtop: run jobtop migrate"
-        }
-        f if f.is("42501") => "; this role lacks the operator's rights (jobtop grants prints them)",
-        f if f.is("55P03") => "; a table is locked: see waits (2)",
-        _ => "",
-    };
-    format!("{fault}{helps}")
 }

@@ -7,7 +7,7 @@ pub mod twice;
 
 pub use outcome::{After, Struck, Verdict};
 
-use super::diary::{About, Diary};
+use super::diary::{About, Diary, Loss};
 use super::journal::{self, Entry};
 use crate::connect::session::Purpose;
 use crate::connect::{Cells, Fault, Session};
@@ -136,6 +136,7 @@ impl Strike {
             home: ("", ""),
             reason: self.reason.as_deref(),
             server: &with.server,
+            of: 1,
         };
         let pid = self.pid.to_string();
         let diary = match Diary::open(with.journal.clone(), db, about).await {
@@ -148,12 +149,13 @@ impl Strike {
         }
         let mut struck = self.signalled(db, &sql, with).await;
         let strike = &struck.strike;
-        let why = match &struck.verdict {
-            Verdict::Failed(why) | Verdict::Unknown(why) => Some(why),
+        let lost = match &struck.verdict {
+            Verdict::Failed(why) => Some((why, Loss::Undone)),
+            Verdict::Unknown(why) => Some((why, Loss::Unknown)),
             _ => None,
         };
-        let noted = match why {
-            Some(why) => diary.failed(&strike.action_id, vec![pid], why),
+        let noted = match lost {
+            Some((why, loss)) => diary.failed(&strike.action_id, vec![pid], why, loss),
             None => diary.ended(&strike.row(&pid, &sql, &struck.verdict)),
         };
         struck.unwritten = struck.unwritten.or(noted.err());

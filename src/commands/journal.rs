@@ -2,9 +2,10 @@
 
 use super::{Exit, config, print};
 use crate::cli::{Journal, Look};
-use crate::journal::{self, Entry, Tried};
+use crate::journal::{self, Entry, Tried, Whole};
 use crate::{run, ui::plain};
 use anyhow::{Context, Result};
+use serde::Serialize;
 use std::io::{ErrorKind, Write};
 
 pub fn journal(args: &Journal) -> Result<Exit> {
@@ -40,6 +41,23 @@ pub fn journal(args: &Journal) -> Result<Exit> {
     show(args, &actions, &table, "")
 }
 
+/// An entry; the last of an action tells what became of all that it asks for.
+#[derive(Serialize)]
+struct Line<'a> {
+    #[serde(flatten)]
+    entry: &'a Entry,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    whole: Option<Whole>,
+}
+
+fn lines(action: &Tried) -> impl Iterator<Item = Line<'_>> {
+    let last = action.entries.len();
+    (1..).zip(&action.entries).map(move |(n, entry)| Line {
+        entry,
+        whole: (n == last).then(|| action.whole()),
+    })
+}
+
 fn asked_for(args: &Journal, action: &Tried) -> bool {
     // `priority` is also `priority 5`
     let called = |e: &Entry, wanted: &String| e.action.split(' ').next() == Some(wanted);
@@ -58,8 +76,8 @@ fn show(args: &Journal, actions: &[Tried], table: &str, aside: &str) -> Result<E
         )?;
         return Ok(Exit::Fine);
     }
-    let entries: Vec<&Entry> = actions.iter().flat_map(|a| &a.entries).collect();
-    print(&(serde_json::to_string_pretty(&entries)? + "\n"))?;
+    let lines: Vec<Line> = actions.iter().flat_map(lines).collect();
+    print(&(serde_json::to_string_pretty(&lines)? + "\n"))?;
     if !aside.is_empty() {
         say(aside.trim_end());
     }

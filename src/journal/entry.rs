@@ -50,15 +50,19 @@ pub struct Entry {
     pub reason: Option<String>,
     /// The exact statement.
     pub sql: Option<String>,
+    /// How many the whole action asks for, in all its transactions; none in lines of an older jobtop.
+    pub of: Option<u64>,
     /// The ids asked for.
     #[serde(default)]
     pub ids: Vec<String>,
-    /// How many were asked for; none in `begun`, as are the next two.
+    /// How many were asked for; none in `begun`, as are the next three.
     pub asked: Option<u64>,
     /// How many were changed (or, for a running task, asked to stop).
     pub changed: Option<u64>,
     /// How many were not.
     pub skipped: Option<u64>,
+    /// How many of them may or may not have been changed; none in lines of an older jobtop.
+    pub unknown: Option<u64>,
     /// What became of each id.
     #[serde(default)]
     pub outcomes: BTreeMap<String, String>,

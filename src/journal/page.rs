@@ -32,7 +32,7 @@ impl Tried {
     }
 
     /// The ids asked for, each once.
-    fn ids(&self) -> Vec<&str> {
+    pub(super) fn ids(&self) -> Vec<&str> {
         let mut seen = BTreeSet::new();
         let ids = self.entries.iter().flat_map(|e| &e.ids).map(String::as_str);
         ids.filter(|id| seen.insert(*id)).collect()
@@ -60,13 +60,15 @@ pub fn pair(entries: impl IntoIterator<Item = Entry>) -> Vec<Tried> {
     all
 }
 
-static COLUMNS: [Column; 10] = [
+static COLUMNS: [Column; 12] = [
     Column::words("time (UTC)", 19, 19, 0),
     Column::words("who", 6, 20, 0),
     Column::words("action", 7, 16, 0),
     Column::figures("asked", 5, 0),
     Column::figures("changed", 7, 0),
     Column::figures("skipped", 7, 0),
+    Column::figures("unknown", 7, 0),
+    Column::figures("not reached", 11, 0),
     Column::words("database", 8, 40, 0),
     Column::words("ids", 8, 40, 0),
     Column::words("reason", 8, 60, 0),
@@ -81,13 +83,13 @@ pub fn section(actions: &[Tried]) -> Section {
 
 fn row(action: &Tried) -> Option<Row> {
     let begun = action.entries.first()?;
-    let known: Vec<u64> = action.ended().filter_map(|e| e.changed).collect();
+    let whole = action.whole();
     let ids = action.ids();
-    let figure = |n: u64| match known.is_empty() {
-        true => Cell::nothing("-"),
-        false => Cell::figure(n.to_string(), n as f64),
+    let figure = |n: u64| Cell::figure(n.to_string(), n as f64);
+    let known = |n: u64| match whole.unknown < whole.asked {
+        true => figure(n),
+        false => Cell::nothing("-"),
     };
-    let (asked, changed) = (ids.len() as u64, known.iter().sum::<u64>());
     let more = ids.len().saturating_sub(IDS);
     let mut named = ids[..ids.len() - more].join(", ");
     if more > 0 {
@@ -103,9 +105,11 @@ fn row(action: &Tried) -> Option<Row> {
         Cell::word(begun.at.format("%Y-%m-%d %H:%M:%S").to_string()),
         Cell::word(&begun.who),
         Cell::word(&begun.action),
-        Cell::figure(asked.to_string(), asked as f64),
-        figure(changed),
-        figure(asked.saturating_sub(changed)),
+        figure(whole.asked),
+        known(whole.changed),
+        known(whole.skipped),
+        figure(whole.unknown),
+        figure(whole.not_reached),
         Cell::word(format!("{} @ {}", begun.database, begun.server)),
         Cell::maybe(Some(&named)),
         Cell::maybe(begun.reason.as_deref()),

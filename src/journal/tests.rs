@@ -46,12 +46,30 @@ pub(crate) fn entry(phase: Phase, action_id: &str) -> Entry {
         schema: "agent_queue".into(),
         reason: Some("fixed\nthe parser".into()),
         sql: Some("SELECT 1".into()),
+        of: Some(9),
         ids: ["1", "2", "3", "4"].map(String::from).to_vec(),
         asked: ended.map(|n| n * 4),
         changed: ended.map(|n| n * 3),
         skipped: ended,
+        unknown: ended.map(|_| 0),
         outcomes: BTreeMap::new(),
         error: None,
+    }
+}
+
+/// A line of an older jobtop, after a transaction on the first so many tasks.
+fn old(action_id: &str, ids: usize, changed: u64, skipped: Option<u64>) -> Entry {
+    let mut line = entry(Phase::Ended, action_id);
+    line.ids.truncate(ids);
+    Entry {
+        of: None,
+        changed: skipped.map(|_| changed),
+        skipped,
+        unknown: None,
+        error: skipped
+            .is_none()
+            .then(|| "the server does not answer".into()),
+        ..line
     }
 }
 
@@ -153,9 +171,12 @@ fn two_lines_make_one_action_and_one_line_an_unknown_outcome() {
         entry(Phase::Begun, "c/1"),
         entry(Phase::Ended, "c/1"),
         entry(Phase::Begun, "c/2"),
+        // one that an older jobtop wrote, and what it did not say
+        old("d/1", 4, 0, None),
+        old("d/2", 2, 1, Some(1)),
     ];
     let actions = pair(lines);
-    assert_eq!(actions.len(), 3);
+    assert_eq!(actions.len(), 4);
     let notes: Vec<String> = section(&actions)
         .rows
         .iter()
@@ -170,9 +191,10 @@ fn two_lines_make_one_action_and_one_line_an_unknown_outcome() {
     assert_eq!(
         notes,
         [
-            "2026-03-01 14:02:11|ann|requeue|4|3|1|prod @ db.internal:5432|1, 2, 3 and 1 more|fixed\nthe parser|-",
-            "2026-03-01 14:02:11|ann|requeue|4|-|-|prod @ db.internal:5432|1, 2, 3 and 1 more|fixed\nthe parser|outcome unknown: ask operator_actions",
-            "2026-03-01 14:02:11|ann|requeue|4|3|1|prod @ db.internal:5432|1, 2, 3 and 1 more|fixed\nthe parser|outcome unknown: ask operator_actions",
+            "2026-03-01 14:02:11|ann|requeue|9|3|1|0|5|prod @ db.internal:5432|1, 2, 3 and 1 more|fixed\nthe parser|-",
+            "2026-03-01 14:02:11|ann|requeue|9|0|0|4|5|prod @ db.internal:5432|1, 2, 3 and 1 more|fixed\nthe parser|outcome unknown: ask operator_actions",
+            "2026-03-01 14:02:11|ann|requeue|9|3|1|4|1|prod @ db.internal:5432|1, 2, 3 and 1 more|fixed\nthe parser|outcome unknown: ask operator_actions",
+            "2026-03-01 14:02:11|ann|requeue|4|1|1|2|0|prod @ db.internal:5432|1, 2, 3 and 1 more|fixed\nthe parser|the server does not answer",
         ]
     );
 }

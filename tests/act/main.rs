@@ -12,7 +12,7 @@ use jobtop::config::Config;
 use jobtop::connect::session::Purpose;
 use jobtop::connect::{Fault, Session, Target};
 use jobtop::feed::round::Round;
-use jobtop::journal::{Entry, Phase};
+use jobtop::journal::{Entry, Phase, Whole};
 use jobtop::migrate::{NotifyChange, apply};
 use jobtop::probe::State;
 use jobtop::probe::tasks::{Filter, TaskKey};
@@ -112,6 +112,17 @@ impl Place {
         )
     }
 
+    /// Everything is counted once, and the local journal says the same of it.
+    fn tells(&self, outcome: &Outcome) {
+        adds_up(outcome);
+        let entries = jobtop::journal::read(&self.journal).expect("a journal");
+        let mut actions = jobtop::journal::pair(entries.map(|e| e.expect("a whole line")));
+        let of = |e: &Entry| e.action_id.starts_with(&outcome.action_id);
+        actions.retain(|a| a.entries.iter().any(of));
+        let told: Vec<Whole> = actions.iter().map(|a| a.whole()).collect();
+        assert_eq!(told, [whole(outcome)], "{outcome:?}");
+    }
+
     /// The actions in the queue's own journal.
     async fn actions(&self) -> BTreeSet<String> {
         let sql = "SELECT action_id FROM agent_queue.operator_actions";
@@ -199,6 +210,17 @@ impl Place {
     }
 }
 
+/// What the local journal has to say of it.
+fn whole(o: &Outcome) -> Whole {
+    Whole {
+        asked: o.asked,
+        changed: o.changed(),
+        skipped: o.skipped(),
+        unknown: o.unknown,
+        not_reached: o.not_reached(),
+    }
+}
+
 fn adds_up(o: &Outcome) {
     assert_eq!(
         o.asked,
@@ -216,7 +238,7 @@ async fn twenty_thousand_go_in_chunks_of_a_hundred_in_key_order() {
     assert_eq!((preview.asked, preview.eligible), (20_000, 20_000));
     assert_eq!(preview.out_of_tries, 20_000);
     let outcome = place.act(Verb::Requeue, Place::failed()).await;
-    adds_up(&outcome);
+    place.tells(&outcome);
     assert_eq!(
         (outcome.changed(), outcome.stopped.as_ref()),
         (20_000, None)
@@ -279,7 +301,7 @@ async fn a_row_locked_by_somebody_holds_nothing_up_and_is_tried_again() {
     drive(&mut run, &db, &place.target, |_| {}).await;
     db.close().await;
     let outcome = run.outcome();
-    adds_up(&outcome);
+    place.tells(&outcome);
     let counts: Vec<_> = outcome.counts();
     assert_eq!(
         counts,
@@ -316,7 +338,7 @@ async fn it_can_be_stopped_between_two_chunks() {
     .await;
     db.close().await;
     let outcome = run.outcome();
-    adds_up(&outcome);
+    place.tells(&outcome);
     assert_eq!((outcome.changed(), outcome.not_reached()), (200, 300));
     let (_, words) = outcome.summary();
     assert!(
@@ -345,7 +367,7 @@ async fn what_became_of_a_commit_without_an_answer_is_asked_of_the_server() {
         proxy.next(next);
         place.carry_out(&mut run).await;
         let outcome = run.outcome();
-        adds_up(&outcome);
+        place.tells(&outcome);
         assert_eq!(
             (outcome.changed(), outcome.unknown),
             (changed, 0),

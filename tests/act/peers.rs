@@ -12,7 +12,7 @@
 use super::common::place::Place as Screen;
 use super::common::pty::Pty;
 use super::proxy::{Next, Proxy};
-use super::{JOURNAL, Place, adds_up, common};
+use super::{JOURNAL, Place, common};
 use jobtop::action::{Choice, Verb, drive};
 use jobtop::connect::Session;
 use jobtop::connect::session::Purpose;
@@ -175,7 +175,7 @@ async fn a_transaction_that_a_crash_has_undone_is_not_taken_for_the_next_of_its_
         }
         proxy.next(Next::Passes);
         let outcome = acting.await.expect("it ends");
-        adds_up(&outcome);
+        place.tells(&outcome);
         let (_, told) = outcome.summary();
         assert_eq!(outcome.changed(), 0, "{told}");
         assert!(told.contains(words), "{told}");
@@ -204,7 +204,7 @@ async fn a_chunk_that_times_out_halves_itself() {
     held.rollback().await.expect("let go");
     drive(&mut run, &db, &place.target, |_| {}).await;
     let outcome = run.outcome();
-    adds_up(&outcome);
+    place.tells(&outcome);
     assert_eq!(outcome.changed(), 4, "{outcome:?}");
     let sizes = format!("SELECT string_agg(asked::text, ' ' ORDER BY at) {JOURNAL}");
     assert_eq!(place.value(&sizes).await, "1 1 2");
@@ -225,7 +225,7 @@ async fn a_chunk_that_times_out_halves_itself() {
         .await
         .expect("a trigger");
     let outcome = place.act(Verb::Requeue, Place::failed()).await;
-    adds_up(&outcome);
+    place.tells(&outcome);
     assert_eq!(
         (outcome.changed(), outcome.skipped()),
         (39, 1),

@@ -1,5 +1,6 @@
 //! Whether the tables, the journals and what everybody was told tell one story.
 
+use super::super::whole;
 use super::line::Line;
 use super::{operator, worker};
 use jobtop::journal::{Entry, Phase};
@@ -171,7 +172,14 @@ impl Story {
         let mut told = HashSet::new();
         for operator in &self.operators {
             let mut open = HashSet::new();
-            for entry in jobtop::journal::read(&operator.journal).expect("a journal") {
+            let entries = jobtop::journal::read(&operator.journal).expect("a journal");
+            let entries: Vec<Entry> = entries.map(|e| e.expect("a whole line")).collect();
+            for action in jobtop::journal::pair(entries.clone()) {
+                let (id, _) = action.entries[0].action_id.split_at(32);
+                let outcome = &operator.acts[id].outcome;
+                assert_eq!(action.whole(), whole(outcome), "{outcome:?}");
+            }
+            for entry in entries {
                 let Entry {
                     action_id: id,
                     phase,
@@ -181,7 +189,7 @@ impl Story {
                     outcomes,
                     error,
                     ..
-                } = entry.expect("a whole line");
+                } = entry;
                 if phase == Phase::Begun {
                     assert!(open.insert(id.clone()), "{id} began twice");
                     continue;
