@@ -94,6 +94,16 @@ pub struct ProbeHealth {
     pub retry_s: Option<f64>,
 }
 
+impl ProbeHealth {
+    /// Does it fail for want of a table, column or right? That does not pass by itself: no need to wait and see.
+    pub fn lasting(&self) -> bool {
+        let error = self.error.as_deref().unwrap_or_default();
+        ["(42P01)", "(42703)", "(42501)"]
+            .iter()
+            .any(|code| error.contains(code))
+    }
+}
+
 /// What jobtop costs the server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Own {

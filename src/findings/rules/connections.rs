@@ -1,5 +1,5 @@
 //! The server is nearly out of connections, and not because a pool merely keeps them: they work, or ever more are
-//! opened. A pool that idles is calm as long as others still get in: once no slot is left, whoever holds them is to blame.
+//! opened. A pool that idles is calm as long as others still get in; where no slot is left, it is to blame.
 
 use crate::app::row::RowId;
 use crate::findings::Severity;
