@@ -72,6 +72,9 @@ fn layer(mark: Mark, text: impl Into<String>) -> Layer {
 
 /// Why a probe's data is not worth a mark, if so.
 fn stale(ctx: &Ctx, probe: &str) -> Option<Layer> {
+    if ctx.snapshot.all_gone().is_some() {
+        return Some(layer(Mark::Unknown, "gone"));
+    }
     let health = ctx.snapshot.probes.iter().find(|p| p.name == probe)?;
     if health.lasting() {
         return Some(layer(Mark::Unknown, "cannot be read"));

@@ -149,8 +149,8 @@ pub fn total(snapshot: &Snapshot, state: State) -> Option<Count> {
     Some(sum).filter(|s| s.count > 0 || s.bound != Bound::AtLeast)
 }
 
-/// Tasks that are not finished, over all queues.
-pub fn live(snapshot: &Snapshot) -> Count {
+/// Tasks that are not finished, over all queues; `None` where no queue knows.
+pub fn live(snapshot: &Snapshot) -> Option<Count> {
     let states = [
         State::Ready,
         State::Running,
@@ -158,14 +158,15 @@ pub fn live(snapshot: &Snapshot) -> Count {
         State::Retryable,
         State::Other,
     ];
-    let mut sum = Count::exact(0);
-    for c in states.into_iter().filter_map(|s| total(snapshot, s)) {
+    let mut known = states.into_iter().filter_map(|s| total(snapshot, s));
+    let mut sum = known.next()?;
+    for c in known {
         sum.count = sum.count.saturating_add(c.count);
         if c.bound != Bound::Exact {
             sum.bound = c.bound;
         }
     }
-    sum
+    Some(sum)
 }
 
 /// Stages by queue: looked up for every row of a table.
