@@ -121,7 +121,7 @@ pub fn drain(queue: &Queue) -> Drain {
     }
 }
 
-/// Tasks in a state over all queues; `None` where no queue knows.
+/// Tasks in a state over all queues, at least, where a system is gone; `None` where no queue knows.
 pub fn total(snapshot: &Snapshot, state: State) -> Option<Count> {
     if snapshot.unread("queues").is_some() {
         return None;
@@ -144,6 +144,9 @@ pub fn total(snapshot: &Snapshot, state: State) -> Option<Count> {
             None if sum.bound == Bound::Exact => sum.bound = Bound::AtLeast,
             None => {}
         }
+    }
+    if sum.bound == Bound::Exact && !snapshot.gone.is_empty() {
+        sum.bound = Bound::AtLeast;
     }
     // "At least none" says nothing.
     Some(sum).filter(|s| s.count > 0 || s.bound != Bound::AtLeast)
@@ -327,5 +330,10 @@ mod tests {
         assert_eq!((known.count, known.bound), (5, Bound::AtLeast));
         s.queues[0].states.insert(State::Ready, None);
         assert_eq!(total(&s, State::Ready), None);
+
+        s.queues = vec![queue(5, 0.0, None)];
+        s.gone = vec!["agent_queue in schema agent_queue".into()];
+        let known = total(&s, State::Ready).expect("what is left");
+        assert_eq!((known.count, known.bound), (5, Bound::AtLeast));
     }
 }
