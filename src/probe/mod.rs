@@ -146,7 +146,10 @@ impl Snapshot {
     /// Which system is gone, where no queue is left to show.
     pub fn all_gone(&self) -> Option<String> {
         let system = self.gone.first().filter(|_| self.queues.is_empty())?;
-        Some(format!("{system} is gone"))
+        Some(match self.gone.len() {
+            1 => format!("{system} is gone"),
+            n => format!("{system} is gone, and {} more", n - 1),
+        })
     }
 
     /// Why there is no queue to show; `None` where there is one.
@@ -219,6 +222,11 @@ mod tests {
         s.gone = vec!["agent_queue in schema agent_queue".into()];
         let gone = Some("agent_queue in schema agent_queue is gone".to_string());
         assert_eq!((s.unread("leases"), s.no_queue()), (gone.clone(), gone));
+        s.gone.push("tasks in schema public".into());
+        assert!(
+            s.no_queue()
+                .is_some_and(|why| why.ends_with("is gone, and 1 more"))
+        );
         s.queues = vec![queues::Queue::default()];
         assert_eq!(s.unread("leases"), None, "another system is here");
     }

@@ -39,7 +39,13 @@ fn what_is_gone_is_unknown_and_not_0() {
     ] {
         assert!(screen.contains(words), "{words}: {screen}");
     }
-    for words in ["none expired", "0 workers", "0 live", "expired leases 0"] {
+    for words in [
+        "none expired",
+        "0 workers",
+        "0 live",
+        "expired leases 0",
+        "records what",
+    ] {
         for (w, h) in SIZES {
             let screen = dump(&app, w, h);
             assert!(!screen.contains(words), "{words}: {screen}");
