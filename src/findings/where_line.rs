@@ -8,9 +8,9 @@ use super::rules::slow_outside;
 use super::tracker::Active;
 use super::words::{count, duration, plural, rate};
 use super::{Layer, Mark, Severity, Where};
-use crate::probe::State;
 use crate::probe::flow::Flow;
 use crate::probe::leases::{Seen, Worker};
+use crate::probe::{ProbeHealth, State};
 
 /// Seconds after which a probe's data is too old to call anything good.
 const STALE: f64 = 15.0;
@@ -72,7 +72,13 @@ fn layer(mark: Mark, text: impl Into<String>) -> Layer {
 
 /// Why a probe's data is not worth a mark, if so.
 fn stale(ctx: &Ctx, probe: &str) -> Option<Layer> {
+    if ctx.snapshot.all_gone().is_some() {
+        return Some(layer(Mark::Unknown, "gone"));
+    }
     let health = ctx.snapshot.probes.iter().find(|p| p.name == probe)?;
+    if health.lasting() {
+        return Some(layer(Mark::Unknown, "cannot be read"));
+    }
     match health.age_s {
         Some(age) if age > STALE.max(ctx.patience() / 2.0) => {
             Some(layer(Mark::Unknown, format!("seen {} ago", duration(age))))
@@ -103,6 +109,11 @@ fn queue(ctx: &Ctx) -> Layer {
 
 /// A queue that finished tasks all along, has some, and finishes none any more says so whatever else is wrong with it.
 fn standstill(ctx: &Ctx, active: &[Active], said: Layer) -> Layer {
+    let read = ["queues", "finished"];
+    let unreadable = |p: &ProbeHealth| read.contains(&p.name.as_str()) && p.lasting();
+    if ctx.snapshot.probes.iter().any(unreadable) {
+        return said;
+    }
     let Some(since) = ctx
         .snapshot
         .flow
@@ -196,6 +207,9 @@ fn database(ctx: &Ctx) -> Layer {
 
 /// While the database is not idle, slow runs cannot be laid at anybody else's door.
 fn outside(ctx: &Ctx) -> Layer {
+    if let Some(stale) = stale(ctx, "leases") {
+        return stale;
+    }
     let queues = &ctx.snapshot.queues;
     let known: Vec<_> = queues.iter().filter(|q| q.over_usual.is_some()).collect();
     let worst = queues

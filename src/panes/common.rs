@@ -121,7 +121,7 @@ pub fn drain(queue: &Queue) -> Drain {
     }
 }
 
-/// Tasks in a state over all queues; `None` where no queue knows.
+/// Tasks in a state over all queues, at least, where a system is gone; `None` where no queue knows.
 pub fn total(snapshot: &Snapshot, state: State) -> Option<Count> {
     if snapshot.unread("queues").is_some() {
         return None;
@@ -145,12 +145,15 @@ pub fn total(snapshot: &Snapshot, state: State) -> Option<Count> {
             None => {}
         }
     }
+    if sum.bound == Bound::Exact && !snapshot.gone.is_empty() {
+        sum.bound = Bound::AtLeast;
+    }
     // "At least none" says nothing.
     Some(sum).filter(|s| s.count > 0 || s.bound != Bound::AtLeast)
 }
 
-/// Tasks that are not finished, over all queues.
-pub fn live(snapshot: &Snapshot) -> Count {
+/// Tasks that are not finished, over all queues; `None` where no queue knows.
+pub fn live(snapshot: &Snapshot) -> Option<Count> {
     let states = [
         State::Ready,
         State::Running,
@@ -158,14 +161,15 @@ pub fn live(snapshot: &Snapshot) -> Count {
         State::Retryable,
         State::Other,
     ];
-    let mut sum = Count::exact(0);
-    for c in states.into_iter().filter_map(|s| total(snapshot, s)) {
+    let mut known = states.into_iter().filter_map(|s| total(snapshot, s));
+    let mut sum = known.next()?;
+    for c in known {
         sum.count = sum.count.saturating_add(c.count);
         if c.bound != Bound::Exact {
             sum.bound = c.bound;
         }
     }
-    sum
+    Some(sum)
 }
 
 /// Stages by queue: looked up for every row of a table.
@@ -326,5 +330,10 @@ mod tests {
         assert_eq!((known.count, known.bound), (5, Bound::AtLeast));
         s.queues[0].states.insert(State::Ready, None);
         assert_eq!(total(&s, State::Ready), None);
+
+        s.queues = vec![queue(5, 0.0, None)];
+        s.gone = vec!["agent_queue in schema agent_queue".into()];
+        let known = total(&s, State::Ready).expect("what is left");
+        assert_eq!((known.count, known.bound), (5, Bound::AtLeast));
     }
 }

@@ -67,11 +67,12 @@ fn table(app: &App, part: Part) -> Table {
         return Table::default();
     };
     let Some(cost) = &snapshot.cost else {
+        let none = "no queue of this database records what its tasks cost";
         return Table {
             sections: vec![
                 Section::new("", &TENANTS, Vec::new())
                     .sortable()
-                    .or("no queue of this database records what its tasks cost"),
+                    .or(snapshot.unread("cost").unwrap_or(none.into())),
             ],
         };
     };

@@ -958,6 +958,15 @@ pub fn empty() -> App {
     app
 }
 
+/// The only queue system was renamed while somebody looked.
+pub fn gone() -> App {
+    let mut app = empty();
+    let mut s = app.snapshot.map(Arc::unwrap_or_clone).unwrap_or_default();
+    s.gone = vec!["agent_queue in schema agent_queue".into()];
+    app.snapshot = Some(Arc::new(s));
+    app
+}
+
 /// The incident, and then the database went away.
 pub fn lost() -> App {
     let mut app = incident();

@@ -299,12 +299,12 @@ pub fn totals(snapshot: &Snapshot) -> Vec<Vec<Span<'static>>> {
     if let Some(why) = snapshot.unread("queues") {
         return vec![vec![dim(why)]];
     }
-    let rows = snapshot.tasks.rows.len();
+    let rows = snapshot.tasks.rows.len() as u64;
     let live = live(snapshot);
     let mut groups = vec![vec![
-        text(fmt::count(Some(live))),
-        dim(if (rows as u64) < live.count {
-            format!(" live, {} listed", fmt::number(rows as u64))
+        text(fmt::count(live)),
+        dim(if live.is_some_and(|live| rows < live.count) {
+            format!(" live, {} listed", fmt::number(rows))
         } else {
             " live".into()
         }),

@@ -94,6 +94,16 @@ pub struct ProbeHealth {
     pub retry_s: Option<f64>,
 }
 
+impl ProbeHealth {
+    /// Does it fail for want of a table, column or right? That does not pass by itself: no need to wait and see.
+    pub fn lasting(&self) -> bool {
+        let error = self.error.as_deref().unwrap_or_default();
+        ["(42P01)", "(42703)", "(42501)"]
+            .iter()
+            .any(|code| error.contains(code))
+    }
+}
+
 /// What jobtop costs the server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Own {
@@ -112,15 +122,33 @@ pub struct Own {
 }
 
 impl Snapshot {
-    /// Why nothing is known of what a probe reads, where it never succeeded: unknown is not 0.
+    /// Why nothing is known of what a probe of the queues reads, where it never succeeded or cannot any more: unknown is
+    /// not 0.
     pub fn unread(&self, probe: &str) -> Option<String> {
-        let probe = self.probes.iter().find(|p| p.name == probe)?;
-        if probe.age_s.is_some() {
+        let health = |name: &str| self.probes.iter().find(|p| p.name == name);
+        if let Some(why) = self.all_gone() {
+            return Some(why);
+        }
+        let undetected = health("detect").filter(|_| self.totals.is_empty());
+        if let Some(error) = undetected.and_then(|p| p.error.as_ref()) {
+            return Some(format!("not read: {error}"));
+        }
+        let probe = health(probe)?;
+        if probe.age_s.is_some() && !probe.lasting() {
             return None;
         }
         Some(match &probe.error {
             Some(error) => format!("not read: {error}"),
             None => "being read".into(),
+        })
+    }
+
+    /// Which system is gone, where no queue is left to show.
+    pub fn all_gone(&self) -> Option<String> {
+        let system = self.gone.first().filter(|_| self.queues.is_empty())?;
+        Some(match self.gone.len() {
+            1 => format!("{system} is gone"),
+            n => format!("{system} is gone, and {} more", n - 1),
         })
     }
 
@@ -136,6 +164,9 @@ impl Snapshot {
         if let Some(error) = error("detect").or(error("queues")) {
             return Some(format!("the queue tables cannot be read: {error}"));
         }
+        if let Some(why) = self.all_gone() {
+            return Some(why);
+        }
         let reading = |p: &ProbeHealth| p.name == "queues" && p.age_s.is_none();
         if self.probes.iter().any(reading) {
             return Some("reading the queues for the first time".into());
@@ -145,5 +176,58 @@ impl Snapshot {
             Some(t) => format!("{} in schema {} has no tasks yet", t.system, t.schema),
             None => "no queue found in this database".into(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn probe(name: &str, age_s: Option<f64>, error: Option<&str>) -> ProbeHealth {
+        ProbeHealth {
+            name: name.into(),
+            age_s,
+            error: error.map(String::from),
+            ..ProbeHealth::default()
+        }
+    }
+
+    #[test]
+    fn what_is_gone_or_cannot_be_read_any_more_is_unread() {
+        const DENIED: &str = "permission denied for table tasks (42501)";
+        let mut s = Snapshot {
+            queues: vec![queues::Queue::default()],
+            totals: vec![queues::Totals::default()],
+            probes: vec![probe("leases", Some(1.0), None)],
+            ..Snapshot::default()
+        };
+        assert_eq!(s.unread("leases"), None);
+        s.probes[0].error = Some("canceling statement due to lock timeout (55P03)".into());
+        assert_eq!(s.unread("leases"), None, "it passes");
+        s.probes[0].error = Some(DENIED.into());
+        let denied = Some(format!("not read: {DENIED}"));
+        assert_eq!(s.unread("leases"), denied);
+
+        s.probes = vec![
+            probe("leases", Some(1.0), None),
+            probe("detect", Some(9.0), Some(DENIED)),
+        ];
+        assert_eq!(s.unread("leases"), None, "the systems are known");
+        s.queues.clear();
+        s.totals.clear();
+        assert_eq!(s.unread("leases"), denied);
+
+        s.probes[1].error = None;
+        assert_eq!(s.unread("leases"), None);
+        s.gone = vec!["agent_queue in schema agent_queue".into()];
+        let gone = Some("agent_queue in schema agent_queue is gone".to_string());
+        assert_eq!((s.unread("leases"), s.no_queue()), (gone.clone(), gone));
+        s.gone.push("tasks in schema public".into());
+        assert!(
+            s.no_queue()
+                .is_some_and(|why| why.ends_with("is gone, and 1 more"))
+        );
+        s.queues = vec![queues::Queue::default()];
+        assert_eq!(s.unread("leases"), None, "another system is here");
     }
 }

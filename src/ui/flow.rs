@@ -192,7 +192,7 @@ pub fn totals(app: &crate::app::state::App, width: u16) -> Vec<Line<'static>> {
     let live = panes::live(snapshot);
     let mut first = vec![
         ink("TOTALS ", Ink::Title),
-        ink(fmt::count(Some(live)), Ink::Strong),
+        ink(fmt::count(live), Ink::Strong),
         dim(" live"),
     ];
     for state in [State::Cancelled, State::Other] {

@@ -212,7 +212,11 @@ fn blocking(app: &App, out: &mut String) -> std::fmt::Result {
 }
 
 fn leases(s: &Snapshot, out: &mut String) -> std::fmt::Result {
-    writeln!(out, "\nEXPIRED LEASES  {}", s.leases.len())?;
+    let expired = match s.unread("leases") {
+        Some(why) => format!("n/a: {}", clean(&why)),
+        None => s.leases.len().to_string(),
+    };
+    writeln!(out, "\nEXPIRED LEASES  {expired}")?;
     for l in s.leases.iter().take(100) {
         writeln!(
             out,

@@ -1,10 +1,11 @@
 //! The server is nearly out of connections, and not because a pool merely keeps them: they work, or ever more are
-//! opened. A full pool that idles is calm.
+//! opened. A pool that idles is calm as long as others still get in; where no slot is left, it is to blame.
 
 use crate::app::row::RowId;
 use crate::findings::Severity;
 use crate::findings::rule::{Ctx, Held, Place, Rule, Trigger};
 use crate::findings::words::{count, duration, name};
+use crate::probe::activity;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Seconds for which they must have been short, and over which openings are counted.
@@ -36,8 +37,8 @@ impl Rule for Connections {
 
     fn doc(&self) -> (&'static str, &'static str) {
         (
-            "Nearly all connections that ordinary roles may have are taken and in use; logins beyond fail, which Postgres does not count.",
-            "See which budget grew (1); lower its pool or stop what reconnects in a loop, rather than raising max_connections.",
+            "Nearly all connections that ordinary roles may have are taken and in use, or all are; logins beyond fail, which Postgres does not count.",
+            "See who holds them (1) and whether they idle; lower that pool, mend the leak or stop what reconnects in a loop, rather than raising max_connections.",
         )
     }
 
@@ -53,8 +54,10 @@ impl Rule for Connections {
     fn check(&mut self, ctx: &Ctx) -> Vec<Trigger> {
         self.look(ctx);
         let c = &ctx.snapshot.connections;
-        let usable = c.max.saturating_sub(c.reserved);
-        let short = usable > 0 && f64::from(c.used) >= ctx.limits().connections * f64::from(usable);
+        let usable = c.usable();
+        let full = usable > 0 && c.used >= usable;
+        let share = ctx.limits().connections * f64::from(usable);
+        let short = full || usable > 0 && f64::from(c.used) >= share;
         self.held.keep(ctx, short.then(String::new));
         // What is hidden may idle or not.
         let hidden = c.states.get("hidden").copied().unwrap_or_default();
@@ -63,7 +66,7 @@ impl Rule for Connections {
         let idle = c.states.get("idle").copied().unwrap_or_default();
         let busy = all > hidden && f64::from(idle) < IDLE * f64::from(all);
         let storm = c.logins_per_s.is_some_and(|n| n >= LOGINS);
-        if !short || self.held.for_s(ctx, "") < FOR || !(busy || storm) {
+        if !short || self.held.for_s(ctx, "") < FOR || !(busy || storm || full) {
             return Vec::new();
         }
         let mut parts = vec![format!(
@@ -79,6 +82,7 @@ impl Rule for Connections {
             (None, Some(logins)) if storm => {
                 parts.push(format!("{:.0} logins in 10s", (logins * FOR).min(1e9)));
             }
+            _ if full && !busy => parts.extend(held_idle(c, idle)),
             _ => parts.push(format!("{} idle", count(idle.into()))),
         }
         let up = ctx
@@ -122,6 +126,20 @@ impl Rule for Connections {
     }
 }
 
+/// Who holds a server that is full without being busy: `api holds 20; 26 idle: a leak or a pool too large`.
+fn held_idle(c: &activity::Connections, idle: u32) -> Vec<String> {
+    let most = c.applications.first();
+    let most = most.map(|a| format!("{} holds {}", name(&a.who()), count(a.used.into())));
+    let idle = (idle > 0).then(|| {
+        let why = match idle >= c.used.div_ceil(2) {
+            true => ": a leak or a pool too large",
+            false => "",
+        };
+        format!("{} idle{why}", count(idle.into()))
+    });
+    most.into_iter().chain(idle).collect()
+}
+
 impl Connections {
     fn look(&mut self, ctx: &Ctx) {
         let budgets = &ctx.snapshot.connections.budgets;
@@ -153,6 +171,7 @@ mod tests {
     use crate::findings::Tracker;
     use crate::findings::tests::*;
     use crate::probe::Snapshot;
+    use crate::probe::slots::Application;
 
     const RULE: &str = "connections";
 
@@ -174,6 +193,47 @@ mod tests {
             says(RULE, &used(88, 80, Some(5.0))),
             "88 of 97 connections; 50 logins in 10s"
         );
+    }
+
+    #[test]
+    fn a_full_server_is_told_whoever_holds_it() {
+        let idle = |n: u32| {
+            let mut s = used(n, n - 1, Some(0.0));
+            s.connections.applications = vec![
+                Application {
+                    name: "leaky-api".into(),
+                    used: 70,
+                },
+                Application {
+                    name: "psql".into(),
+                    used: 2,
+                },
+            ];
+            s
+        };
+        silent(RULE, &idle(96));
+        let said = &of(RULE, &idle(97))[0];
+        assert_eq!(
+            said.sentence,
+            "97 of 97 connections; leaky-api holds 70; 96 idle: a leak or a pool too large"
+        );
+        assert_eq!(said.severity, Severity::Critical);
+
+        // other databases hold most: their states are not known here
+        let mut s = idle(97);
+        s.connections.states = [("hidden".into(), 90), ("idle".into(), 7)].into();
+        assert_eq!(
+            says(RULE, &s),
+            "97 of 97 connections; leaky-api holds 70; 7 idle"
+        );
+
+        let mut tracker = Tracker::new(&Config::default());
+        for s in 0..=11 {
+            let mut snap = idle(97);
+            snap.taken_at = Some(at(f64::from(s)));
+            let told = !tracker.update(&snap).findings.is_empty();
+            assert_eq!(told, s == 11, "{s}");
+        }
     }
 
     #[test]

@@ -88,20 +88,13 @@ fn pooled(ctx: &Ctx) -> Option<Trigger> {
     Some(Trigger::new("pooler", Severity::Info, sentence))
 }
 
-/// A missing table, column or right does not come back by itself: no need to wait and see.
-fn lasting(error: &str) -> bool {
-    ["(42P01)", "(42703)", "(42501)"]
-        .iter()
-        .any(|code| error.contains(code))
-}
-
 /// Probes that fail for the same reason are one matter; it is grave where nothing is known of the queues.
 fn unread(ctx: &Ctx) -> Vec<Trigger> {
     let stale = STALE.max(ctx.patience() / 2.0);
     let mut reasons: BTreeMap<&str, Vec<&ProbeHealth>> = BTreeMap::new();
     for probe in &ctx.snapshot.probes {
         if let Some(error) = &probe.error
-            && (lasting(error) || probe.age_s.is_none_or(|age| age >= stale))
+            && (probe.lasting() || probe.age_s.is_none_or(|age| age >= stale))
         {
             reasons.entry(error).or_default().push(probe);
         }

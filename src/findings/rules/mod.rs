@@ -38,7 +38,7 @@ pub fn all() -> Vec<Box<dyn Rule>> {
         Box::new(owners_gone::OwnersGone::default()),
         Box::new(leases_expired::LeasesExpired),
         Box::new(stuck::Stuck),
-        Box::new(slow_outside::SlowOutside),
+        Box::new(slow_outside::SlowOutside::default()),
         Box::new(failing::Failing),
         Box::new(xmin_held::XminHeld::default()),
         Box::new(notify_queue::NotifyQueue),

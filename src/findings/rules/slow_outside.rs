@@ -12,8 +12,49 @@ const SHARE: f64 = 0.5;
 /// Cores assumed where the server's machine is another one: few, so that the rule stays silent rather than wrong.
 const CORES: u32 = 4;
 
-/// See the module.
-pub struct SlowOutside;
+/// Seconds without data from which on the tasks seen before and after are no longer held to their usual.
+const GAP: f64 = 10.0;
+/// Seconds beyond a usual run that tasks from before an interruption are given to end.
+const GRACE: f64 = 10.0;
+
+/// See the module. Tasks that ran through an outage are late because of it: until they have had time to end, the rule is
+/// silent.
+#[derive(Default)]
+pub struct SlowOutside {
+    /// The time and our backend's pid at the last look.
+    last: Option<(f64, i32)>,
+    /// Since when data has come without interruption; `None` where it always has.
+    back_at: Option<f64>,
+    /// Time was lost before the next look.
+    torn: bool,
+}
+
+impl SlowOutside {
+    /// When the last interruption ended: data came again, over another session, or from a server that had just started.
+    fn look(&mut self, ctx: &Ctx) -> Option<f64> {
+        let pid = ctx.snapshot.own.pid;
+        let gap = GAP.max(3.0 * ctx.config.interval.max(ctx.snapshot.own.interval_s));
+        let cut = |(at, before): (f64, i32)| ctx.now - at > gap || before != pid;
+        if std::mem::take(&mut self.torn) || self.last.is_some_and(cut) {
+            self.back_at = Some(ctx.now);
+        }
+        self.last = Some((ctx.now, pid));
+        let started = ctx.snapshot.server.started_at.map(|t| t.epoch());
+        let started = started.filter(|at| *at <= ctx.now);
+        self.back_at.into_iter().chain(started).reduce(f64::max)
+    }
+}
+
+/// The longest usual run of a queue's kinds, in seconds.
+fn longest_usual(ctx: &Ctx, queue: &Queue) -> f64 {
+    let of_queue = ctx.snapshot.stages.iter().filter(|s| {
+        s.stage == StageName::Run
+            && s.queue == queue.queue
+            && s.system == queue.system
+            && s.schema == queue.schema
+    });
+    of_queue.filter_map(|s| s.p95_s).fold(0.0, f64::max)
+}
 
 /// Does the database have nothing to do with it: no lock waited for, and at most half the cores busy?
 pub fn postgres_is_idle(ctx: &Ctx) -> bool {
@@ -59,6 +100,7 @@ impl Rule for SlowOutside {
     }
 
     fn check(&mut self, ctx: &Ctx) -> Vec<Trigger> {
+        let back_at = self.look(ctx);
         if !postgres_is_idle(ctx) {
             return Vec::new();
         }
@@ -66,6 +108,9 @@ impl Rule for SlowOutside {
             .queues
             .iter()
             .filter(|queue| known(ctx, queue))
+            .filter(|queue| {
+                back_at.is_none_or(|at| ctx.now - at > longest_usual(ctx, queue) + GRACE)
+            })
             .filter_map(|queue| {
                 let (over, of) = over_usual(queue)?;
                 let usual = ctx
@@ -106,10 +151,17 @@ impl Rule for SlowOutside {
             })
             .collect()
     }
+
+    fn forget(&mut self) {
+        self.last = None;
+        self.torn = true;
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use crate::config::Config;
+    use crate::findings::Tracker;
     use crate::findings::tests::*;
     use crate::probe::Snapshot;
 
@@ -164,5 +216,43 @@ mod tests {
         assert!(says(RULE, &s).contains("their usual 19s"));
         s.queues[0].over_usual = None;
         silent(RULE, &s);
+    }
+
+    /// Looks once a second from `from` to `to`, over the session of that pid; when did it speak first and last?
+    fn watch(tracker: &mut Tracker, from: i32, to: i32, pid: i32) -> Option<(i32, i32)> {
+        let spoke = (from..=to).filter(|s| {
+            let mut snap = slow(3, 6);
+            snap.taken_at = Some(at(f64::from(*s)));
+            snap.own.pid = pid;
+            let said = tracker.update(&snap).findings;
+            said.iter()
+                .any(|f| f.rule == RULE && f.severity > crate::findings::Severity::Info)
+        });
+        let spoke: Vec<i32> = spoke.collect();
+        Some((*spoke.first()?, *spoke.last()?))
+    }
+
+    #[test]
+    fn tasks_that_ran_through_an_outage_prove_nothing() {
+        // the usual is 19 s, and ten more; believed at the second look
+        let mut tracker = Tracker::new(&Config::default());
+        assert_eq!(watch(&mut tracker, 0, 20, 1), Some((1, 20)));
+        let mut tracker = Tracker::new(&Config::default());
+        watch(&mut tracker, 0, 0, 1);
+        assert_eq!(watch(&mut tracker, 3, 40, 2), Some((34, 40)), "reconnected");
+        let mut tracker = Tracker::new(&Config::default());
+        watch(&mut tracker, 0, 0, 1);
+        assert_eq!(watch(&mut tracker, 11, 50, 1), Some((42, 50)), "no data");
+        let mut tracker = Tracker::new(&Config::default());
+        watch(&mut tracker, 0, 0, 1);
+        assert_eq!(watch(&mut tracker, 100, 140, 1), Some((131, 140)), "torn");
+
+        let mut fresh = slow(3, 6);
+        fresh.server.started_at = Some(at(-29.0));
+        silent(RULE, &fresh);
+        fresh.server.started_at = Some(at(-29.5));
+        says(RULE, &fresh);
+        fresh.server.started_at = Some(at(60.0));
+        says(RULE, &fresh);
     }
 }

@@ -63,6 +63,32 @@ fn nothing_known_is_unknown() {
 }
 
 #[test]
+fn what_cannot_be_read_any_more_is_unknown_at_once() {
+    let mut s = with(|s| {
+        standstill(s, 9);
+        let probe = |name: &str| ProbeHealth {
+            name: name.into(),
+            age_s: Some(1.0),
+            error: Some("permission denied for table tasks (42501)".into()),
+            ..ProbeHealth::default()
+        };
+        s.probes = ["queues", "leases", "finished"].map(probe).into();
+    });
+    insta::assert_snapshot!(
+        line(&once(&s)),
+        @"queue ? cannot be read   workers ? cannot be read   database ✓ 2 active, 0 on locks   outside ? cannot be read"
+    );
+    for probe in &mut s.probes {
+        probe.error = Some("canceling statement due to lock timeout (55P03)".into());
+    }
+    s.flow.clear();
+    insta::assert_snapshot!(
+        line(&once(&s)),
+        @"queue ✓ 212 done/min   workers ✓ 12 workers   database ✓ 2 active, 0 on locks   outside ✓ 1 of 20 over usual"
+    );
+}
+
+#[test]
 fn old_data_is_not_good_data() {
     let s = with(|s| {
         s.probes = vec![

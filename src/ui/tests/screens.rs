@@ -43,6 +43,33 @@ fn the_overview() {
 }
 
 #[test]
+fn what_is_gone_is_unknown_and_not_0() {
+    let app = fixture::gone();
+    let screen = dump(&app, 160, 45);
+    for words in [
+        "TOTALS n/a live",
+        "LEASES   agent_queue in schema agent_queue is gone",
+        "TASKS   agent_queue in schema agent_queue is gone",
+    ] {
+        assert!(screen.contains(words), "{words}: {screen}");
+    }
+    for words in [
+        "none expired",
+        "0 workers",
+        "0 live",
+        "expired leases 0",
+        "records what",
+    ] {
+        for (w, h) in SIZES {
+            let screen = dump(&app, w, h);
+            assert!(!screen.contains(words), "{words}: {screen}");
+        }
+    }
+    let report = report::text(&app);
+    assert!(report.contains("EXPIRED LEASES  n/a: agent"), "{report}");
+}
+
+#[test]
 fn sizes_between_and_beyond() {
     let app = with_cursor(fixture::incident());
     for (w, h) in [
