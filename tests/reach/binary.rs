@@ -236,7 +236,7 @@ fn it_asks_at_once_where_that_is_wanted() {
 fn it_asks_where_the_server_does_and_nothing_is_known() {
     let server = server();
     let p = server.port;
-    let url = format!("postgres://scram@127.0.0.1:{p}/app");
+    let url = format!("postgres://scram@127.0.0.1:{p}/app?application_name=asked");
     let question = "Password for user scram: ";
     // before the screen, once, and never again: what lost its session comes back by itself
     let mut pty = terminal(server, &[JOBTOP, &url]);
@@ -244,8 +244,7 @@ fn it_asks_where_the_server_does_and_nothing_is_known() {
     assert!(!pty.alternate() && !pty.cooked());
     pty.keys("s3cret:\\\r");
     pty.wait_text("app@127.0.0.1");
-    let own =
-        "SELECT pid FROM pg_stat_activity WHERE usename = 'scram' AND application_name = 'jobtop'";
+    let own = "SELECT pid FROM pg_stat_activity WHERE application_name = 'asked'";
     let pids = || server.value(&format!("SELECT string_agg(pid::text, ',') FROM ({own}) s"));
     let before = pids();
     assert!(
