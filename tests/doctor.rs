@@ -6,7 +6,6 @@ mod common;
 mod pooler;
 
 use common::place::Place;
-use jobtop::demo::cluster::{Cluster, Options};
 use serde_json::Value;
 
 /// The page as JSON, and the exit code.
@@ -264,11 +263,7 @@ fn forgotten_transactions_and_a_full_server_need_somebody() {
         ("max_prepared_transactions", "5"),
         ("max_connections", "12"),
     ];
-    let cluster = Cluster::start(&Options {
-        settings: settings.map(|(k, v)| (k.into(), v.into())).to_vec(),
-        ..common::options()
-    });
-    let cluster = cluster.expect("a private Postgres");
+    let cluster = common::own_cluster(&settings);
     let place = Place::on(&cluster, "postgres", cluster.config());
     place.sql("BEGIN; CREATE TABLE half_done (); PREPARE TRANSACTION 'order ''7'''");
     let file = cluster.root().join("doctor.toml");

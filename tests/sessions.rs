@@ -4,10 +4,11 @@ mod common;
 #[path = "profiles/setup.rs"]
 mod setup;
 
+use common::hogs::Hogs;
 use common::place::Place;
 use jobtop::action::strike::{After, How, Strike, Struck, Verdict, With};
 use jobtop::connect::{Session, Target, session::Purpose};
-use jobtop::demo::cluster::{Cluster, Options};
+use jobtop::demo::cluster::Cluster;
 use jobtop::journal::{Entry, Journal};
 use jobtop::probe::backend::Backend;
 use std::io::{Read, Write};
@@ -385,20 +386,8 @@ async fn one_that_does_not_heed_the_signal_is_said_to_be_there_still() {
 
 /// A cluster of its own.
 fn own_cluster(name: &str, settings: &[(&str, &str)]) -> (Cluster, Config) {
-    let settings = settings.iter().map(|(k, v)| (k.to_string(), v.to_string()));
-    let options = Options {
-        settings: settings.collect(),
-        ..common::options()
-    };
-    let cluster = Cluster::start(&options).expect("a private Postgres");
-    let mut config = cluster.config();
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    runtime.block_on(async {
-        let client = common::connect(&config).await;
-        let sql = format!("CREATE DATABASE {name}");
-        client.batch_execute(&sql).await.expect("a database");
-    });
-    config.dbname(name);
+    let cluster = common::own_cluster(settings);
+    let config = common::database_on(&cluster, name);
     (cluster, config)
 }
 
@@ -493,16 +482,8 @@ fn a_full_server_lets_the_poll_session_end_who_holds_the_row() {
     pty.keys("1/agent-7\r");
     pty.wait_text("1/");
     pty.wait_text("^K end");
-    let config = cluster.config();
     // every slot, also the superuser's
-    let hogs = runtime.block_on(async {
-        let mut hogs = Vec::new();
-        while let Ok((client, connection)) = config.connect(tokio_postgres::NoTls).await {
-            tokio::spawn(connection);
-            hogs.push(client);
-        }
-        hogs
-    });
+    let hogs = Hogs::of(&cluster, cluster.superuser());
     assert!(hogs.len() > 10);
     pty.keys("\x0b");
     pty.wait_text("agent-7?");

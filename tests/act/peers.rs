@@ -9,6 +9,7 @@
 //!   `what_became_of_a_commit_without_an_answer_is_asked_of_the_server`, and the crash below;
 //! * intent reported as done: `nobody_is_told_what_is_not_so_while_all_race_and_the_server_crashes` (stress).
 
+use super::common::hogs::Hogs;
 use super::common::place::Place as Screen;
 use super::common::pty::Pty;
 use super::proxy::{Next, Proxy};
@@ -372,19 +373,10 @@ fn a_hang_up_in_the_middle_leaves_nothing_half_done() {
 }
 
 /// Every slot of a server, also the superuser's.
-fn fill(cluster: &Cluster) -> (tokio::runtime::Runtime, Vec<tokio_postgres::Client>) {
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let config = cluster.config();
-    let hogs = runtime.block_on(async {
-        let mut hogs = Vec::new();
-        while let Ok((client, connection)) = config.connect(tokio_postgres::NoTls).await {
-            tokio::spawn(connection);
-            hogs.push(client);
-        }
-        hogs
-    });
+fn fill(cluster: &Cluster) -> Hogs {
+    let hogs = Hogs::of(cluster, cluster.superuser());
     assert!(hogs.len() > 10);
-    (runtime, hogs)
+    hogs
 }
 
 /// No slot is free (a second connection of its own is what a dashboard then waits for): the poll session does it, chunk
@@ -393,7 +385,7 @@ fn fill(cluster: &Cluster) -> (tokio::runtime::Runtime, Vec<tokio_postgres::Clie
 fn on_a_full_server_the_poll_session_does_it_and_the_screen_lives() {
     let (cluster, screen) = Screen::alone("full_bulk");
     let mut pty = bulk(&screen);
-    let (runtime, hogs) = fill(&cluster);
+    let hogs = fill(&cluster);
     start(&mut pty);
     let part = pty.wait("half done", |s| s.contains("00 of 4,000 done"));
     assert!(part.contains("LIVE"), "{part}");
@@ -405,21 +397,21 @@ fn on_a_full_server_the_poll_session_does_it_and_the_screen_lives() {
     pty.wait_text("asked 4,000, 4,000 changed");
     pty.wait_text("LIVE");
     // once more, and quit in the middle
-    drop((hogs, runtime));
+    drop(hogs);
     screen.sql("UPDATE agent_queue.tasks SET status = 'failed', finished_at = now() WHERE kind = 'bulk'; DELETE FROM agent_queue.operator_actions");
     pty.keys("q");
     assert_eq!(pty.exit_code(), 0);
     screen.wait_no_session();
     screen.sql("DELETE FROM agent_queue.tasks WHERE kind = 'bulk'");
     let mut pty = bulk(&screen);
-    let (runtime, hogs) = fill(&cluster);
+    let hogs = fill(&cluster);
     start(&mut pty);
     pty.wait("half done", |s| s.contains("00 of 4,000 done"));
     pty.keys("\x1b");
     pty.wait_no_text("Requeue 4,000 tasks");
     pty.keys("qq");
     assert_eq!(pty.exit_code(), 0);
-    drop((hogs, runtime));
+    drop(hogs);
     let changed = told(&pty, "changed").to_string();
     assert_eq!(screen.value(CHANGED), changed);
     assert_eq!(screen.value(WRITTEN), changed);

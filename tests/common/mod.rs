@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "no test binary uses everything")]
 
+pub mod hogs;
 pub mod load;
 pub mod place;
 pub mod pty;
@@ -26,6 +27,29 @@ pub fn options() -> Options {
 pub fn cluster() -> &'static Cluster {
     static CLUSTER: OnceLock<Cluster> = OnceLock::new();
     CLUSTER.get_or_init(|| Cluster::start(&options()).expect("a private Postgres"))
+}
+
+/// A server of a test's own, which it may stop, fill or freeze.
+pub fn own_cluster(settings: &[(&str, &str)]) -> Cluster {
+    let settings = settings.iter().map(|(k, v)| (k.to_string(), v.to_string()));
+    let options = Options {
+        settings: settings.collect(),
+        ..options()
+    };
+    Cluster::start(&options).expect("a private Postgres")
+}
+
+/// A new database of that name on a server, and how to reach it. Not to be called inside of a runtime.
+pub fn database_on(cluster: &Cluster, name: &str) -> Config {
+    let mut config = cluster.config();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let client = connect(&config).await;
+        let sql = format!("CREATE DATABASE {name}");
+        client.batch_execute(&sql).await.expect("a database");
+    });
+    config.dbname(name);
+    config
 }
 
 /// A new empty database, and how to reach it. May be called inside and outside of a runtime.

@@ -23,15 +23,8 @@ impl Place {
 
     /// A new database on a cluster of its own, which may be stopped or filled.
     pub fn alone(name: &str) -> (Cluster, Self) {
-        let cluster = Cluster::start(&super::options()).expect("a private Postgres");
-        let mut config = cluster.config();
-        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-        runtime.block_on(async {
-            let client = super::connect(&config).await;
-            let sql = format!("CREATE DATABASE {name}");
-            client.batch_execute(&sql).await.expect("a database");
-        });
-        config.dbname(name);
+        let cluster = super::own_cluster(&[]);
+        let config = super::database_on(&cluster, name);
         let place = Self::on(&cluster, name, config);
         (cluster, place)
     }

@@ -1,7 +1,8 @@
 //! What the tests of this binary share: clusters of their own, what a person checks first, and the table.
 
+pub use crate::common::own_cluster;
 use crate::common::{self, place::Place, pty::Pty};
-use jobtop::demo::cluster::{Cluster, Options};
+use jobtop::demo::cluster::Cluster;
 use std::path::PathBuf;
 use std::sync::Once;
 use std::time::{Duration, Instant};
@@ -11,16 +12,6 @@ const AT_ONCE: Duration = Duration::from_millis(500 * 5);
 
 /// Nothing was lost: what the fourth column says most of the time.
 pub const NOTHING: &str = "nothing: the last data stay";
-
-/// A server that a test may stop, fill or freeze.
-pub fn own_cluster(settings: &[(&str, &str)]) -> Cluster {
-    let settings = settings.iter().map(|(k, v)| (k.to_string(), v.to_string()));
-    let options = Options {
-        settings: settings.collect(),
-        ..common::options()
-    };
-    Cluster::start(&options).expect("a private Postgres")
-}
 
 /// The reference queue in its database `postgres`.
 pub fn place_on(cluster: &Cluster) -> Place {
@@ -181,36 +172,4 @@ pub fn slow_profile(cluster: &Cluster, seconds: f64) -> String {
     );
     std::fs::write(&file, config).expect("written");
     file.display().to_string()
-}
-
-/// Every slot that a role may have, until dropped.
-pub struct Hogs {
-    held: Vec<tokio_postgres::Client>,
-    _runtime: tokio::runtime::Runtime,
-}
-
-impl Hogs {
-    /// Takes them.
-    pub fn of(cluster: &Cluster, role: &str) -> Self {
-        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-        let mut config = cluster.config();
-        config.user(role).application_name("hog");
-        let held = runtime.block_on(async {
-            let mut held = Vec::new();
-            while let Ok((client, connection)) = config.connect(tokio_postgres::NoTls).await {
-                tokio::spawn(connection);
-                held.push(client);
-            }
-            held
-        });
-        Self {
-            held,
-            _runtime: runtime,
-        }
-    }
-
-    /// How many those are.
-    pub fn len(&self) -> usize {
-        self.held.len()
-    }
 }

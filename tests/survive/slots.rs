@@ -1,8 +1,9 @@
 //! Servers without a free connection slot.
 
+use crate::common::hogs::Hogs;
 use crate::common::pty::Pty;
 use crate::help::{
-    Hogs, NOTHING, answers, back, lost, major, own_cluster, place_on, quit, requeue, row, watching,
+    NOTHING, answers, back, lost, major, own_cluster, place_on, quit, requeue, row, watching,
 };
 use std::time::Instant;
 
