@@ -105,7 +105,7 @@ async fn refreshes(
     target: &Target,
     config: &Arc<Config>,
     sent: &Sent,
-) -> anyhow::Result<Snapshot> {
+) -> anyhow::Result<Arc<Snapshot>> {
     let mut round = Round::new(target.clone(), config.clone())?;
     round.connected();
     round.pushed(sent.clone());

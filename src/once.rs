@@ -46,7 +46,10 @@ const LOOKS: u32 = 13;
 
 /// Reads everything twice, a second apart, and judges it as the screen does at its second refresh. Where something is
 /// wrong that must last, it reads on, twelve seconds at most; what is not certain even then is a finding of no gravity.
-pub async fn snapshot(target: &Target, config: &Arc<Config>) -> anyhow::Result<(Snapshot, Report)> {
+pub async fn snapshot(
+    target: &Target,
+    config: &Arc<Config>,
+) -> anyhow::Result<(Arc<Snapshot>, Report)> {
     let session = open(target).await?;
     let mut round = Round::new(target.clone(), config.clone())?;
     let mut tracker = Tracker::new(config);

@@ -318,7 +318,7 @@ async fn they_are_read_only_while_somebody_looks() {
     let (_, session, config) = open("looks", &format!("{}{FAILED}", agent_queue())).await;
     let target = Target::new(config).expect("a target");
     let mut round = Round::new(target, Arc::new(Config::default())).expect("profiles");
-    let look = async |round: &mut Round| -> Snapshot {
+    let look = async |round: &mut Round| -> Arc<Snapshot> {
         round.run_database(&session).await.expect("the database");
         round.run_queues(&session).await.expect("the queues");
         round.assemble()

@@ -9,6 +9,8 @@ pub use super::purpose::Purpose;
 use super::purpose::READ_BACK;
 use super::{Cells, Fault, Reached, Target};
 use crate::log::Talk;
+use futures_util::TryStreamExt;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,10 +18,13 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Row};
+use tokio_postgres::{Client, Row, RowStream};
 
 /// A parameter and its type: the server never has to guess, and statements can be sent unnamed.
 pub type Param<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// What takes a row.
+type Take<'a> = &'a mut (dyn FnMut(Row) -> Result<(), Fault> + Send);
 
 /// No answer of the server takes longer than its own statement_timeout; this is the second line, for networks
 /// that died. In seconds.
@@ -122,12 +127,15 @@ impl Session {
         );
         // what the session has, not what a transaction of ours would give itself
         let sent = self.talk.sends(&sql, &[]);
-        let rows = self.fetch(&sql, &[]).await;
-        sent.answered(rows.as_ref().map(|r| Some(r.len())), None);
-        let rows = rows?;
-        let row = rows
-            .first()
-            .ok_or_else(|| Fault::own("the server returned no row"))?;
+        let mut row = None;
+        let mut take = |r| {
+            row = Some(r);
+            Ok(())
+        };
+        let done = self.fetch(&sql, &[], &mut take).await;
+        sent.answered(done.as_ref().map(|()| Some(1)), None);
+        done?;
+        let row = row.ok_or_else(|| Fault::own("the server returned no row"))?;
         self.pid = row.int("pid")?.unwrap_or(0) as i32;
         let settings = row.word("settings")?;
         self.talk.read_back(self.pid, &settings);
@@ -162,36 +170,60 @@ impl Session {
     /// select. It is a transaction of its own, which begins when the server reads it: so planning (and parsing, where
     /// it is not prepared) is in, while `statement_timestamp()` would be the moment of the Execute message after both.
     pub async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
-        let (sent, before) = (self.talk.sends(sql, params), self.spent());
-        let rows = self.ask(sql, params).await;
-        let us = self.spent().saturating_sub(before).as_micros() as u64;
-        sent.answered(rows.as_ref().map(|r| Some(r.len())), Some(us));
-        rows
+        let mut rows = Vec::new();
+        self.each(sql, params, |row| {
+            rows.push(row);
+            Ok(())
+        })
+        .await?;
+        Ok(rows)
     }
 
-    async fn ask(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
+    /// The same for rows that may be very many: each is taken as it arrives, so that not all of them are in memory. The
+    /// first failure of `take` is the answer.
+    pub async fn each(
+        &self,
+        sql: &str,
+        params: &[Param<'_>],
+        mut take: impl FnMut(Row) -> Result<(), Fault> + Send,
+    ) -> Result<(), Fault> {
+        let (sent, before) = (self.talk.sends(sql, params), self.spent());
+        let mut n = 0;
+        let mut take = |row| {
+            n += 1;
+            take(row)
+        };
+        let done = self.ask(sql, params, &mut take).await;
+        let us = self.spent().saturating_sub(before).as_micros() as u64;
+        sent.answered(done.as_ref().map(|()| Some(n)), Some(us));
+        done
+    }
+
+    async fn ask(&self, sql: &str, params: &[Param<'_>], take: Take<'_>) -> Result<(), Fault> {
         let sql = format!(
             "SELECT s.*, (extract(epoch FROM clock_timestamp() - transaction_timestamp()) * 1e6)::int8 \
                AS jobtop_us FROM ({sql}) s"
         );
         let begun = Instant::now();
-        let rows = self.sent(&sql, params).await?;
-        let us = match rows.last() {
-            Some(row) => row.count("jobtop_us")?,
-            // no row says what it cost: the round trip is more than that
-            None => begun.elapsed().as_micros() as u64,
-        };
+        let mut us = None;
+        self.sent(&sql, params, &mut |row| {
+            us = Some(row.count("jobtop_us")?);
+            take(row)
+        })
+        .await?;
+        // no row says what it cost: the round trip is more than that
+        let us = us.unwrap_or_else(|| begun.elapsed().as_micros() as u64);
         self.server_us.fetch_add(us, Ordering::Relaxed);
-        Ok(rows)
+        Ok(())
     }
 
     /// Sends a statement with what has to go before it and after it. All of it leaves together: nothing waits for an
     /// answer, and no transaction waits for us.
-    async fn sent(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
+    async fn sent(&self, sql: &str, params: &[Param<'_>], take: Take<'_>) -> Result<(), Fault> {
         let count = |n| self.statements.fetch_add(n, Ordering::Relaxed);
         count(1);
         if self.inside.load(Ordering::Relaxed) {
-            return self.fetch(sql, params).await;
+            return self.fetch(sql, params, take).await;
         }
         if self.footing == Footing::Transaction && self.purpose != Purpose::Plain {
             count(3);
@@ -201,21 +233,17 @@ impl Session {
             let begin = self.guard(self.client.batch_execute(&begin));
             // an aborted transaction ends with this as well
             let end = self.guard(self.client.batch_execute("COMMIT"));
-            let (begin, rows, end) = tokio::join!(begin, self.plain(sql, params), end);
-            begin?;
-            let rows = rows?;
-            end?;
-            return Ok(rows);
+            let (begin, done, end) = tokio::join!(begin, self.plain(sql, params, take), end);
+            return begin.and(done).and(end);
         }
         match self.change_of_deadline() {
-            None => self.fetch(sql, params).await,
+            None => self.fetch(sql, params, take).await,
             Some(set) => {
                 count(1);
                 self.talk.along(&set);
                 let set = self.guard(self.client.batch_execute(&set));
-                let (set, rows) = tokio::join!(set, self.fetch(sql, params));
-                set?;
-                rows
+                let (set, done) = tokio::join!(set, self.fetch(sql, params, take));
+                set.and(done)
             }
         }
     }
@@ -232,26 +260,43 @@ impl Session {
         (wanted != known).then(|| format!("SET statement_timeout = {wanted}"))
     }
 
-    async fn fetch(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
+    async fn fetch(&self, sql: &str, params: &[Param<'_>], take: Take<'_>) -> Result<(), Fault> {
         let way = match self.footing {
             Footing::Session => self.kept().way(sql),
             // what one session of the server has prepared, the next does not know
             Footing::Transaction => Way::Plain,
         };
+        let mut taken = false;
         match way {
-            Way::Plain => self.plain(sql, params).await,
-            way => match self.prepared(way, sql, params).await {
-                Err(fault) if self.kept().failed(sql, &fault) => self.plain(sql, params).await,
-                result => result,
+            Way::Plain => self.plain(sql, params, take).await,
+            way => match self
+                .prepared(way, sql, params, &mut |row| {
+                    taken = true;
+                    take(row)
+                })
+                .await
+            {
+                Err(fault) if self.kept().failed(sql, &fault) && !taken => {
+                    self.plain(sql, params, take).await
+                }
+                done => done,
             },
         }
     }
 
-    async fn plain(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
-        self.guard(self.client.query_typed(sql, params)).await
+    async fn plain(&self, sql: &str, params: &[Param<'_>], take: Take<'_>) -> Result<(), Fault> {
+        let params = params.iter().map(|(value, of)| (*value, of.clone()));
+        self.stream(self.client.query_typed_raw(sql, params), take)
+            .await
     }
 
-    async fn prepared(&self, way: Way, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
+    async fn prepared(
+        &self,
+        way: Way,
+        sql: &str,
+        params: &[Param<'_>],
+        take: Take<'_>,
+    ) -> Result<(), Fault> {
         let statement = match way {
             Way::Ready(statement) => statement,
             _ => {
@@ -265,8 +310,29 @@ impl Session {
                 statement
             }
         };
-        let values: Vec<_> = params.iter().map(|p| p.0).collect();
-        self.guard(self.client.query(&statement, &values)).await
+        let values = params.iter().map(|p| p.0);
+        self.stream(self.client.query_raw(&statement, values), take)
+            .await
+    }
+
+    /// Reads all rows: also those after one that could not be taken, since the server sends them in any case.
+    async fn stream(
+        &self,
+        rows: impl Future<Output = Result<RowStream, tokio_postgres::Error>>,
+        take: Take<'_>,
+    ) -> Result<(), Fault> {
+        let mut taken = Ok(());
+        self.guard(async {
+            let mut rows = pin!(rows.await?);
+            while let Some(row) = rows.try_next().await? {
+                if taken.is_ok() {
+                    taken = take(row);
+                }
+            }
+            Ok(())
+        })
+        .await?;
+        taken
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {

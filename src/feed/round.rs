@@ -48,8 +48,9 @@ pub struct Round {
     slots: Slots,
     /// Somebody looks at the failures.
     watched: bool,
-    /// The sum of the probes so far.
+    /// The sum of the probes so far, but for the sessions, which are in what was shown last.
     pub snapshot: Snapshot,
+    shown: Option<Arc<Snapshot>>,
 }
 
 /// Tries a task, which are counted with the attempts, for the tenants that spend.
@@ -95,6 +96,7 @@ impl Round {
                 format: 1,
                 ..Snapshot::default()
             },
+            shown: None,
         })
     }
 
@@ -163,7 +165,7 @@ impl Round {
         probe!(db, s.activity, async {
             let version = self.snapshot.server.version_num;
             let sent = steady();
-            let activity = Activity::read(db, version).await?;
+            let activity = Activity::read(db, version, &self.config.budgets).await?;
             let step = sent
                 .zip(steady())
                 .and_then(|(sent, came)| self.clock.look(activity.now, sent, came));
@@ -277,10 +279,14 @@ impl Round {
     }
 
     /// The snapshot as it stands.
-    pub fn assemble(&mut self) -> Snapshot {
+    pub fn assemble(&mut self) -> Arc<Snapshot> {
         let now = Instant::now();
-        if let Some(activity) = &self.activity {
-            activity.fill(&mut self.snapshot, &self.config.budgets);
+        if let Some(activity) = &mut self.activity {
+            activity.fill(&mut self.snapshot);
+        }
+        if let (true, Some(shown)) = (self.snapshot.sessions.is_empty(), &self.shown) {
+            // they were not read anew
+            self.snapshot.sessions.clone_from(&shown.sessions);
         }
         self.queues.fill(&mut self.snapshot);
         let s = &mut self.snapshot;
@@ -298,7 +304,9 @@ impl Round {
         // they may be thousands, and each refresh makes them anew
         let sessions = std::mem::take(&mut self.snapshot.sessions);
         let rest = self.snapshot.clone();
-        Snapshot { sessions, ..rest }
+        let whole = Arc::new(Snapshot { sessions, ..rest });
+        self.shown = Some(whole.clone());
+        whole
     }
 
     /// Fetches what the detail layer asks for.
@@ -326,8 +334,8 @@ impl Round {
     /// Task rows by state and queue.
     pub async fn list(&mut self, db: &Session, filter: &Filter) -> Result<Vec<Task>, Fault> {
         self.queues.detect(db).await?;
-        if let Some(activity) = &self.activity {
-            activity.fill(&mut self.snapshot, &self.config.budgets);
+        if let Some(activity) = &mut self.activity {
+            activity.fill(&mut self.snapshot);
         }
         let now = self.activity.as_ref().map(|a| a.now);
         let now = now.ok_or_else(|| Fault::own("the server's clock is not known"))?;

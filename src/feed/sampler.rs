@@ -297,7 +297,7 @@ impl Sampler {
     async fn emit(&mut self) -> bool {
         let snapshot = self.round.assemble();
         let report = self.tracker.update(&snapshot);
-        let news = News::Snapshot(Arc::new(snapshot), Arc::new(report));
+        let news = News::Snapshot(snapshot, Arc::new(report));
         self.news.send(news).await.is_ok()
     }
 }

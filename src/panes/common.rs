@@ -45,9 +45,9 @@ pub fn session_row(session: &Session) -> RowId {
                 .map_or(0, |t| (t.epoch() * 1e6).round() as i64),
         },
         None => RowId::Idle {
-            application: session.application.clone(),
-            user: session.user.clone(),
-            client: session.client.clone().unwrap_or_default(),
+            application: session.application.to_string(),
+            user: session.user.to_string(),
+            client: session.client.as_deref().unwrap_or_default().into(),
         },
     }
 }

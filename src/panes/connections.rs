@@ -167,7 +167,7 @@ fn session(report: &Report, s: &Session, blocks: usize) -> Row {
         (Some(kind), Some(event)) => {
             Cell::word(format!("{kind} {event}")).ink_if(kind == "Lock", Ink::Warn)
         }
-        (Some(kind), None) => Cell::word(kind),
+        (Some(kind), None) => Cell::word(kind.as_str()),
         (None, _) => Cell::nothing("CPU"),
     };
     let count = |n: f64| match n {
@@ -197,10 +197,10 @@ fn session(report: &Report, s: &Session, blocks: usize) -> Row {
             count(blocks as f64),
             count(f64::from(s.task_rows)),
             Cell::maybe(s.verb.as_deref()),
-            Cell::word(&s.user),
+            Cell::word(s.user.as_str()),
             Cell::maybe(Some(&s.budget)),
             match (&s.client, &s.state) {
-                (Some(client), _) => Cell::word(client),
+                (Some(client), _) => Cell::word(client.as_str()),
                 (None, Some(_)) => Cell::word("socket"),
                 (None, None) => Cell::nothing("hidden"),
             },

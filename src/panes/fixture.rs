@@ -32,8 +32,8 @@ fn usd(dollars: f64) -> Usd {
     Usd((dollars * 1e6) as i64)
 }
 
-fn some(text: &str) -> Option<String> {
-    (!text.is_empty()).then(|| text.to_string())
+fn some<T: for<'t> From<&'t str>>(text: &str) -> Option<T> {
+    (!text.is_empty()).then(|| text.into())
 }
 
 /// A program that has watched a database for 14 s.
@@ -212,7 +212,7 @@ fn session(pid: i32, application: &str, budget: &str, state: &str) -> Session {
         backend_start: at(3_600.0 + f64::from(pid)),
         count: 1,
         application: application.into(),
-        user: format!("{budget}_role"),
+        user: format!("{budget}_role").into(),
         database: "prod-agents".into(),
         client: some("10.0.4.17"),
         state: some(state),

@@ -5,6 +5,7 @@ use super::slots::{Application, most};
 use super::{ServerTime, Snapshot};
 use crate::config::BudgetRule;
 use crate::connect::{Cells, Fault, Session as Db};
+use compact_str::CompactString;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tokio_postgres::Row;
@@ -148,19 +149,19 @@ pub struct Session {
     /// How many sessions this row stands for (1 unless idle).
     pub count: u32,
     /// application_name.
-    pub application: String,
+    pub application: CompactString,
     /// Role.
-    pub user: String,
+    pub user: CompactString,
     /// Database.
-    pub database: String,
+    pub database: CompactString,
     /// Client address; `None` on a socket.
-    pub client: Option<String>,
+    pub client: Option<CompactString>,
     /// `active`, `idle`, `idle in transaction`, …; `None` where privileges hide it.
-    pub state: Option<String>,
+    pub state: Option<CompactString>,
     /// wait_event_type.
-    pub wait_type: Option<String>,
+    pub wait_type: Option<CompactString>,
     /// wait_event.
-    pub wait_event: Option<String>,
+    pub wait_event: Option<CompactString>,
     /// Age of the transaction, in seconds.
     pub xact_s: Option<f64>,
     /// Age of the running statement, in seconds.
@@ -170,11 +171,11 @@ pub struct Session {
     /// Holds a snapshot or transaction id that vacuum must respect; its age in transactions.
     pub xmin_age: Option<i64>,
     /// Name of the budget it counts against.
-    pub budget: String,
+    pub budget: CompactString,
     /// Live tasks whose rows its open transaction has locked or changed ("at least").
     pub task_rows: u32,
     /// First words of the statement (`UPDATE tasks`), never its values.
-    pub verb: Option<String>,
+    pub verb: Option<CompactString>,
     /// This is jobtop's own session.
     pub own: bool,
 }
@@ -196,49 +197,52 @@ pub struct Activity {
     pub in_recovery: bool,
     /// As in [`Server`](super::server::Server).
     pub replayed_at: Option<ServerTime>,
-    sessions: Vec<Seen>,
+    connections: Connections,
+    waits: Vec<Wait>,
     blocked: Vec<Blocked>,
+    /// Those of this database. They may be thousands, so they are handed on, not copied.
+    sessions: Vec<Session>,
 }
 
+/// One row, and what only the sum of all needs.
 struct Seen {
     session: Session,
     here: bool,
     hidden: bool,
-    blockers: Vec<i32>,
-    query_start: Option<ServerTime>,
+    blocked: Option<Blocked>,
+}
+
+/// What is known so far of a list of sessions.
+struct Sum<'a> {
+    budgets: &'a [BudgetRule],
+    now: Option<ServerTime>,
+    in_recovery: bool,
+    replayed_at: Option<ServerTime>,
+    connections: Connections,
+    applications: BTreeMap<String, u32>,
+    waits: BTreeMap<(CompactString, CompactString), u32>,
+    blocked: Vec<Blocked>,
+    sessions: Vec<Session>,
 }
 
 impl Activity {
     /// One statement, and a second one only while somebody waits for a lock.
-    pub async fn read(db: &Db, version_num: i32) -> Result<Self, Fault> {
-        let rows = db.query(SESSIONS, &[]).await?;
-        let nothing = || Fault::own("pg_stat_activity returned nothing");
-        let first = rows.first().ok_or_else(nothing)?;
-        let now = first.time("now")?.ok_or_else(nothing)?;
-        let in_recovery = first.flag("in_recovery")?.unwrap_or(false);
-        let sessions = rows.iter().map(|row| Seen::decode(row, now));
-        let sessions = sessions.collect::<Result<Vec<_>, _>>()?;
-        let mut blocked: Vec<Blocked> = sessions
-            .iter()
-            .filter(|s| !s.blockers.is_empty())
-            .map(|s| Blocked {
-                pid: s.session.pid.unwrap_or(0),
-                blocked_by: s.blockers.clone(),
-                waiting_s: since(now, s.query_start).unwrap_or(0.0),
-                lock_type: s.session.wait_event.clone().unwrap_or_default(),
-                ..Blocked::default()
-            })
-            .collect();
+    pub async fn read(db: &Db, version_num: i32, budgets: &[BudgetRule]) -> Result<Self, Fault> {
+        let mut sum = Sum::new(budgets);
+        db.each(SESSIONS, &[], |row| sum.add(&row)).await?;
+        let now = sum.now;
+        let now = now.ok_or_else(|| Fault::own("pg_stat_activity returned nothing"))?;
+        let blocked = &mut sum.blocked;
         if !blocked.is_empty() {
             let at: BTreeMap<i32, usize> = blocked
                 .iter()
                 .enumerate()
                 .map(|(n, b)| (b.pid, n))
                 .collect();
-            for row in db.query(&locks_sql(version_num), &[]).await? {
+            db.each(&locks_sql(version_num), &[], |row| {
                 let pid = row.int("pid")?.unwrap_or(0) as i32;
                 let Some(b) = at.get(&pid).map(|n| &mut blocked[*n]) else {
-                    continue;
+                    return Ok(());
                 };
                 b.lock_type = row.word("locktype")?;
                 b.relation = row.text("relation")?;
@@ -246,26 +250,36 @@ impl Activity {
                 if let Some(waiting) = since(now, row.time("waitstart")?) {
                     b.waiting_s = waiting;
                 }
-            }
+                Ok(())
+            })
+            .await?;
         }
-        blocked.sort_by(|a, b| b.waiting_s.total_cmp(&a.waiting_s));
-        Ok(Self {
-            now,
-            in_recovery,
-            replayed_at: first.time("replayed_at")?.filter(|_| in_recovery),
-            sessions,
-            blocked,
-        })
+        Ok(sum.whole(now))
     }
 
-    /// Writes the activity half of a snapshot. `max` and `reserved` stay as the server probe set them.
-    pub fn fill(&self, snapshot: &mut Snapshot, budgets: &[BudgetRule]) {
+    /// Writes the activity half of a snapshot. `max`, `reserved` and what is counted by the database stay as other probes
+    /// set them; the sessions stay where they were handed out already.
+    pub fn fill(&mut self, snapshot: &mut Snapshot) {
         let connections = &mut snapshot.connections;
-        connections.used = self.sessions.iter().map(|s| s.session.count).sum();
-        connections.hidden = self.total(|s| s.hidden);
-        connections.states = BTreeMap::new();
-        connections.oldest_transaction_s = None;
-        let mut waits: BTreeMap<(String, String), u32> = BTreeMap::new();
+        let own = &self.connections;
+        connections.used = own.used;
+        connections.hidden = own.hidden;
+        connections.states.clone_from(&own.states);
+        connections.oldest_transaction_s = own.oldest_transaction_s;
+        connections.budgets.clone_from(&own.budgets);
+        connections.applications.clone_from(&own.applications);
+        if !self.sessions.is_empty() {
+            snapshot.sessions = std::mem::take(&mut self.sessions);
+        }
+        snapshot.waits.clone_from(&self.waits);
+        snapshot.blocked.clone_from(&self.blocked);
+        snapshot.server.replayed_at = self.replayed_at;
+        snapshot.taken_at = Some(self.now);
+    }
+}
+
+impl<'a> Sum<'a> {
+    fn new(budgets: &'a [BudgetRule]) -> Self {
         let mut shares: Vec<Budget> = budgets
             .iter()
             .map(|b| Budget {
@@ -278,35 +292,73 @@ impl Activity {
             name: UNBUDGETED.into(),
             ..Budget::default()
         });
-        snapshot.sessions.clear();
-        for seen in &self.sessions {
-            let mut session = seen.session.clone();
-            let share = budgets
-                .iter()
-                .position(|b| b.matches(&session.application, &session.user))
-                .unwrap_or(budgets.len());
-            session.budget.clone_from(&shares[share].name);
-            shares[share].used += session.count;
-            if !seen.here {
-                continue;
-            }
-            shares[share].add(&session);
-            let state = session.state.clone().unwrap_or_else(|| "hidden".into());
-            *connections.states.entry(state).or_default() += session.count;
-            if !session.own {
-                connections.oldest_transaction_s =
-                    larger(connections.oldest_transaction_s, session.xact_s);
-                if session.state.as_deref() == Some("active") {
-                    let kind = session.wait_type.clone().unwrap_or_else(|| "CPU".into());
-                    let event = session.wait_event.clone().unwrap_or_default();
-                    *waits.entry((kind, event)).or_default() += session.count;
-                }
-            }
-            snapshot.sessions.push(session);
+        Self {
+            budgets,
+            now: None,
+            in_recovery: false,
+            replayed_at: None,
+            connections: Connections {
+                budgets: shares,
+                ..Connections::default()
+            },
+            applications: BTreeMap::new(),
+            waits: BTreeMap::new(),
+            blocked: Vec::new(),
+            sessions: Vec::new(),
         }
-        connections.budgets = shares;
-        connections.applications = most(self.sessions.iter().map(|s| &s.session));
-        snapshot.sessions.sort_by(|a, b| {
+    }
+
+    fn add(&mut self, row: &Row) -> Result<(), Fault> {
+        let now = match self.now {
+            Some(now) => now,
+            None => {
+                self.in_recovery = row.flag("in_recovery")?.unwrap_or(false);
+                self.replayed_at = row.time("replayed_at")?.filter(|_| self.in_recovery);
+                let now = row.time("now")?;
+                now.ok_or_else(|| Fault::own("the server did not tell the time"))?
+            }
+        };
+        self.now = Some(now);
+        let Seen {
+            mut session,
+            here,
+            hidden,
+            blocked,
+        } = Seen::decode(row, now)?;
+        self.blocked.extend(blocked);
+        let connections = &mut self.connections;
+        connections.used += session.count;
+        connections.hidden += if hidden { session.count } else { 0 };
+        count(&mut self.applications, &session.application, session.count);
+        let mut rules = self.budgets.iter();
+        let share = rules.position(|b| b.matches(&session.application, &session.user));
+        let share = &mut connections.budgets[share.unwrap_or(self.budgets.len())];
+        share.used += session.count;
+        if !here {
+            return Ok(());
+        }
+        share.add(&session);
+        session.budget = (&share.name).into();
+        let state = session.state.as_deref().unwrap_or("hidden");
+        count(&mut connections.states, state, session.count);
+        if !session.own {
+            connections.oldest_transaction_s =
+                larger(connections.oldest_transaction_s, session.xact_s);
+            if session.state.as_deref() == Some("active") {
+                let kind = session.wait_type.clone().unwrap_or_else(|| "CPU".into());
+                let event = session.wait_event.clone().unwrap_or_default();
+                *self.waits.entry((kind, event)).or_default() += session.count;
+            }
+        }
+        self.sessions.push(session);
+        Ok(())
+    }
+
+    fn whole(mut self, now: ServerTime) -> Activity {
+        self.connections.applications = most(self.applications);
+        self.blocked
+            .sort_by(|a, b| b.waiting_s.total_cmp(&a.waiting_s));
+        self.sessions.sort_by(|a, b| {
             let rank = |s: &Session| (s.pid.is_none(), !s.idle_in_transaction());
             let age = |s: &Session| s.xact_s.unwrap_or(-1.0);
             rank(a)
@@ -315,25 +367,35 @@ impl Activity {
                 .then(a.pid.cmp(&b.pid))
                 .then(a.application.cmp(&b.application))
         });
-        snapshot.waits = waits
-            .into_iter()
+        self.sessions.shrink_to_fit();
+        let waits = self.waits.into_iter();
+        let mut waits: Vec<Wait> = waits
             .map(|((kind, event), sessions)| Wait {
-                kind,
-                event,
+                kind: kind.into(),
+                event: event.into(),
                 sessions,
             })
             .collect();
-        snapshot
-            .waits
-            .sort_by(|a, b| b.sessions.cmp(&a.sessions).then(a.kind.cmp(&b.kind)));
-        snapshot.blocked.clone_from(&self.blocked);
-        snapshot.server.replayed_at = self.replayed_at;
-        snapshot.taken_at = Some(self.now);
+        waits.sort_by(|a, b| b.sessions.cmp(&a.sessions).then(a.kind.cmp(&b.kind)));
+        Activity {
+            now,
+            in_recovery: self.in_recovery,
+            replayed_at: self.replayed_at,
+            connections: self.connections,
+            waits,
+            blocked: self.blocked,
+            sessions: self.sessions,
+        }
     }
+}
 
-    fn total(&self, which: impl Fn(&Seen) -> bool) -> u32 {
-        let of = self.sessions.iter().filter(|s| which(s));
-        of.map(|s| s.session.count).sum()
+/// A name is copied when it is new.
+fn count(counts: &mut BTreeMap<String, u32>, name: &str, more: u32) {
+    match counts.get_mut(name) {
+        Some(n) => *n += more,
+        None => {
+            counts.insert(name.to_string(), more);
+        }
     }
 }
 
@@ -362,33 +424,41 @@ impl Seen {
         let alone = pid.is_some();
         let age = |column: &str| Ok::<_, Fault>(since(now, row.time(column)?).filter(|_| alone));
         let blockers = row.word("blockers")?;
+        let blockers = blockers.trim_matches(['{', '}']).split(',');
+        let blockers: Vec<i32> = blockers.filter_map(|p| p.parse().ok()).collect();
+        let wait_event = row.text("wait_event")?.map(CompactString::from);
+        let blocked = match blockers.is_empty() {
+            true => None,
+            false => Some(Blocked {
+                pid: pid.unwrap_or(0),
+                blocked_by: blockers,
+                waiting_s: since(now, row.time("query_start")?).unwrap_or(0.0),
+                lock_type: wait_event.as_deref().unwrap_or_default().into(),
+                ..Blocked::default()
+            }),
+        };
         Ok(Self {
             here: row.flag("here")?.unwrap_or(false),
             hidden: row.flag("hidden")?.unwrap_or(false),
-            query_start: row.time("query_start")?,
-            blockers: blockers
-                .trim_matches(['{', '}'])
-                .split(',')
-                .filter_map(|p| p.parse().ok())
-                .collect(),
+            blocked,
             session: Session {
                 pid,
                 backend_start: row.time("backend_start")?.filter(|_| alone),
                 count: row.count("n")? as u32,
-                application: row.word("app")?,
-                user: row.word("role")?,
-                database: row.word("db")?,
-                client: row.text("client")?,
-                state: row.text("state")?,
-                wait_type: row.text("wait_type")?,
-                wait_event: row.text("wait_event")?,
+                application: row.word("app")?.into(),
+                user: row.word("role")?.into(),
+                database: row.word("db")?.into(),
+                client: row.text("client")?.map(CompactString::from),
+                state: row.text("state")?.map(CompactString::from),
+                wait_type: row.text("wait_type")?.map(CompactString::from),
+                wait_event,
                 xact_s: age("xact_start")?,
                 query_s: age("query_start")?,
                 state_s: since(now, row.time("state_change")?),
                 xmin_age: row.int("xmin_age")?,
-                budget: String::new(),
+                budget: CompactString::default(),
                 task_rows: 0,
-                verb: row.text("verb")?,
+                verb: row.text("verb")?.map(CompactString::from),
                 own: row.flag("own")?.unwrap_or(false),
             },
         })

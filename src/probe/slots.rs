@@ -1,6 +1,6 @@
 //! Connection slots: how many an ordinary role may have, and which applications hold them.
 
-use super::activity::{Connections, Session};
+use super::activity::Connections;
 use crate::text::{clean, thousands as count};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
@@ -30,18 +30,12 @@ impl Application {
 }
 
 /// The applications with the most sessions.
-pub(super) fn most<'s>(sessions: impl Iterator<Item = &'s Session>) -> Vec<Application> {
-    let mut by_name: BTreeMap<&str, u32> = BTreeMap::new();
-    for session in sessions {
-        *by_name.entry(&session.application).or_default() += session.count;
-    }
-    let mut all: Vec<(&str, u32)> = by_name.into_iter().collect();
+pub(super) fn most(by_name: BTreeMap<String, u32>) -> Vec<Application> {
+    let mut all: Vec<(String, u32)> = by_name.into_iter().collect();
     all.sort_by_key(|(_, used)| Reverse(*used));
-    let row = |(name, used): (&str, u32)| Application {
-        name: name.to_string(),
-        used,
-    };
-    all.into_iter().take(LISTED).map(row).collect()
+    all.truncate(LISTED);
+    let row = |(name, used)| Application { name, used };
+    all.into_iter().map(row).collect()
 }
 
 impl Connections {
@@ -74,22 +68,13 @@ mod tests {
 
     #[test]
     fn the_largest_come_first_and_names_are_harmless() {
-        let session = |application: &str, count| Session {
-            application: application.into(),
-            count,
-            ..Session::default()
-        };
-        let sessions = [
-            session("a\u{202e}pi", 3),
-            session("", 1),
-            session("agents", 30),
-            session("", 1),
-        ];
+        let by_name = [("a\u{202e}pi", 3), ("", 2), ("agents", 30)];
+        let by_name = by_name.map(|(name, used)| (name.to_string(), used));
         let connections = Connections {
             max: 60,
             reserved: 3,
             used: 35,
-            applications: most(sessions.iter()),
+            applications: most(BTreeMap::from(by_name)),
             ..Connections::default()
         };
         assert_eq!(

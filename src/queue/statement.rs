@@ -92,6 +92,18 @@ pub async fn run(session: &Session, sql: &str, values: &Values) -> Result<Vec<Ro
     session.query(&sql, &params).await
 }
 
+/// The same, row by row as they arrive: for those that may be very many.
+pub async fn each(
+    session: &Session,
+    sql: &str,
+    values: &Values,
+    take: impl FnMut(Row) -> Result<(), Fault> + Send,
+) -> Result<(), Fault> {
+    let (sql, values) = bind(sql, values)?;
+    let params: Vec<_> = values.iter().filter_map(|v| v.param()).collect();
+    session.each(&sql, &params, take).await
+}
+
 /// Runs a write as it stands.
 pub async fn write(session: &Session, sql: &str, values: &Values) -> Result<Vec<Row>, Fault> {
     let (sql, values) = bind(sql, values)?;

@@ -123,7 +123,7 @@ fn sort(section: &mut Section, view: &View) {
         Some(at) => section
             .rows
             .sort_by(|a, b| match (a.cells.get(at), b.cells.get(at)) {
-                (Some(a), Some(b)) => a.key.order(&b.key, view.reverse),
+                (Some(a), Some(b)) => a.order(b, view.reverse),
                 _ => std::cmp::Ordering::Equal,
             }),
         None if view.reverse => section.rows.reverse(),

@@ -12,12 +12,17 @@ use crate::probe::Snapshot;
 use std::sync::Arc;
 
 /// Everything a snapshot knows: the verdict, then each pane's table.
-pub fn tables(snapshot: Snapshot, report: Report, config: Arc<Config>, theme: &Theme) -> String {
+pub fn tables(
+    snapshot: Arc<Snapshot>,
+    report: Report,
+    config: Arc<Config>,
+    theme: &Theme,
+) -> String {
     let mut text = format!("{}\n", heading(&snapshot));
     text.push_str(&crate::once::findings(&report));
     let mut app = App::new(config, 0.0, (160, 45));
     app.link = Link::Live;
-    app.snapshot = Some(Arc::new(snapshot));
+    app.snapshot = Some(snapshot);
     app.report = Arc::new(report);
     for pane in PANES {
         text.push_str(&format!("\n{}\n", pane.title.to_uppercase()));

@@ -6,6 +6,7 @@ use super::text::Align;
 use super::theme::Ink;
 use crate::app::row::RowId;
 use crate::findings::Severity;
+use compact_str::CompactString;
 use std::cmp::Ordering;
 
 pub use super::order::{current, visible};
@@ -50,38 +51,22 @@ impl Column {
 }
 
 /// What a cell is sorted by. What is unknown comes last, whichever way.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Key {
     /// Unknown.
     #[default]
     None,
     /// Largest first.
     Number(f64),
-    /// In alphabetical order.
-    Word(String),
+    /// In alphabetical order of what is shown, capital or small.
+    Word,
 }
 
-impl Key {
-    /// The order of a sorted column.
-    pub fn order(&self, other: &Key, reverse: bool) -> Ordering {
-        let turn = |o: Ordering| if reverse { o.reverse() } else { o };
-        match (self, other) {
-            (Key::None, Key::None) => Ordering::Equal,
-            (Key::None, _) => Ordering::Greater,
-            (_, Key::None) => Ordering::Less,
-            (Key::Number(a), Key::Number(b)) => turn(b.total_cmp(a)),
-            (Key::Word(a), Key::Word(b)) => turn(a.cmp(b)),
-            (Key::Number(_), Key::Word(_)) => Ordering::Less,
-            (Key::Word(_), Key::Number(_)) => Ordering::Greater,
-        }
-    }
-}
-
-/// One cell.
+/// One cell. There may be a hundred thousand: short texts are in the cell itself.
 #[derive(Clone, Debug, Default)]
 pub struct Cell {
     /// What is shown; cleaned when it is drawn.
-    pub text: String,
+    pub text: CompactString,
     /// What it means.
     pub ink: Ink,
     /// What it is sorted by.
@@ -90,12 +75,26 @@ pub struct Cell {
 
 impl Cell {
     /// A word, sorted as it reads.
-    pub fn word(text: impl Into<String>) -> Self {
-        let text = text.into();
+    pub fn word(text: impl Into<CompactString>) -> Self {
         Self {
-            key: Key::Word(text.to_lowercase()),
-            text,
+            text: text.into(),
             ink: Ink::Text,
+            key: Key::Word,
+        }
+    }
+
+    /// The order of a sorted column.
+    pub fn order(&self, other: &Cell, reverse: bool) -> Ordering {
+        let turn = |o: Ordering| if reverse { o.reverse() } else { o };
+        let small = |c: &Cell| c.text.to_lowercase();
+        match (self.key, other.key) {
+            (Key::None, Key::None) => Ordering::Equal,
+            (Key::None, _) => Ordering::Greater,
+            (_, Key::None) => Ordering::Less,
+            (Key::Number(a), Key::Number(b)) => turn(b.total_cmp(&a)),
+            (Key::Word, Key::Word) => turn(small(self).cmp(&small(other))),
+            (Key::Number(_), Key::Word) => Ordering::Less,
+            (Key::Word, Key::Number(_)) => Ordering::Greater,
         }
     }
 
@@ -108,7 +107,7 @@ impl Cell {
     }
 
     /// A figure with the number behind it.
-    pub fn figure(text: impl Into<String>, number: f64) -> Self {
+    pub fn figure(text: impl Into<CompactString>, number: f64) -> Self {
         Self {
             text: text.into(),
             ink: Ink::Text,
@@ -117,7 +116,7 @@ impl Cell {
     }
 
     /// A figure that may be unknown: then the text (`-`, `n/a`) is dim and comes last.
-    pub fn figure_or(text: impl Into<String>, number: Option<f64>) -> Self {
+    pub fn figure_or(text: impl Into<CompactString>, number: Option<f64>) -> Self {
         match number {
             Some(n) => Self::figure(text, n),
             None => Self::nothing(text),
@@ -125,7 +124,7 @@ impl Cell {
     }
 
     /// Something absent or unknown.
-    pub fn nothing(text: impl Into<String>) -> Self {
+    pub fn nothing(text: impl Into<CompactString>) -> Self {
         Self {
             text: text.into(),
             ink: Ink::Dim,
@@ -395,7 +394,11 @@ mod tests {
 
     #[test]
     fn unknown_comes_last_whichever_way() {
-        let (n, a, b) = (Key::None, Key::Number(1.0), Key::Number(2.0));
+        let (n, a, b) = (
+            Cell::nothing("-"),
+            Cell::figure("1", 1.0),
+            Cell::figure("2", 2.0),
+        );
         assert_eq!(b.order(&a, false), Ordering::Less);
         assert_eq!(b.order(&a, true), Ordering::Greater);
         for reverse in [false, true] {

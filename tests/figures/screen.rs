@@ -153,10 +153,7 @@ fn time_of_a_frame() {
         .block_on(jobtop::once::snapshot(&target, &settings))
         .expect("a snapshot");
     let mut app = App::new(settings, 0.0, (160, 45));
-    app.update(
-        1.0,
-        Msg::Feed(News::Snapshot(Arc::new(snapshot), Arc::new(report))),
-    );
+    app.update(1.0, Msg::Feed(News::Snapshot(snapshot, Arc::new(report))));
     let theme = Theme::of(Depth::Sixteen, false);
     for (columns, rows) in [(80, 24), (160, 45), (200, 60)] {
         let mut all = Vec::new();

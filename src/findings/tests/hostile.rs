@@ -181,16 +181,16 @@ impl Dice {
             sessions: self.some(|d| Session {
                 pid: d.maybe(Self::pid),
                 backend_start: d.maybe(Self::time),
-                application: d.name(),
-                user: d.name(),
-                state: d.maybe(Self::word),
+                application: d.name().into(),
+                user: d.name().into(),
+                state: d.maybe(Self::word).map(Into::into),
                 xact_s: d.maybe(Self::f),
                 query_s: d.maybe(Self::f),
                 state_s: d.maybe(Self::f),
                 xmin_age: d.maybe(|_| i64::MAX),
-                budget: d.name(),
+                budget: d.name().into(),
                 task_rows: d.u(),
-                verb: d.maybe(Self::name),
+                verb: d.maybe(Self::name).map(Into::into),
                 ..Session::default()
             }),
             waits: self.some(|d| Wait {
@@ -397,7 +397,7 @@ proptest! {
         let mut s = example(doc.rule);
         let evil = dice.name();
         for session in &mut s.sessions {
-            session.application.clone_from(&evil);
+            session.application = (&evil).into();
         }
         for worker in &mut s.workers {
             worker.worker.clone_from(&evil);

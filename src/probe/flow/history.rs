@@ -4,7 +4,7 @@
 
 use super::arrivals::{Arrivals, Few, KEPT};
 use super::read::{Answer, ROWS, Span, read};
-use super::slots::{FINE, Key, RECENT, Slots};
+use super::slots::{FINE, RECENT, Slots};
 use crate::connect::{Fault, Session};
 use crate::probe::queues::depth::BRANCHES;
 use crate::queue::profile::Clock;
@@ -192,9 +192,7 @@ impl History {
     }
 
     fn add_fine(&mut self, answer: Answer) {
-        for (slot, key, cell) in answer.tries {
-            self.slots.add(slot, key, cell);
-        }
+        self.slots.take(answer.tries);
         for (slot, queue, n, first, last) in answer.arrivals {
             self.arrivals.add(slot, &queue, Few { n, first, last });
         }
@@ -297,15 +295,7 @@ impl History {
     }
 
     fn add_old(&mut self, answer: Answer) {
-        for (slot, key, cell) in answer.tries {
-            let piece = slot - slot.rem_euclid(RECENT);
-            if !matches!(
-                key,
-                Key::KindError(..) | Key::TenantError(..) | Key::Worker(..)
-            ) {
-                self.slots.add_old(piece, slot, key, cell);
-            }
-        }
+        self.slots.take_old(answer.tries);
         for (slot, queue, n, first, last) in answer.arrivals {
             self.arrivals.add_old(slot, &queue, Few { n, first, last });
         }

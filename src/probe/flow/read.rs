@@ -1,13 +1,14 @@
 //! The statements behind history: tries that ended, summed by the server into time slots, by queue and kind, tenant,
 //! worker, error, and by the length of each stage; and arrivals by queue.
 
-use super::slots::{Cell, Key, Name, STAGES, bin_sql};
+use super::slots::{Cell, Key, Name, STAGES, Slots, bin_sql};
 use crate::connect::{Cells as _, Fault, Session};
 use crate::probe::stages::StageName;
 use crate::queue::columns::{ARRIVAL, ATTEMPT};
 use crate::queue::profile::{Ends, Source};
-use crate::queue::statement::{Value, Values, run};
+use crate::queue::statement::{Value, Values, each};
 use crate::queue::{Branch, Instance};
+use tokio_postgres::Row;
 
 /// Rows read by one statement at most, for each branch.
 pub const ROWS: i64 = 30_000;
@@ -32,8 +33,8 @@ pub struct Span {
 /// One answer.
 #[derive(Debug, Default)]
 pub struct Answer {
-    /// Tries: slot, key, counts.
-    pub tries: Vec<(i64, Key, Cell)>,
+    /// Tries.
+    pub tries: Slots,
     /// Arrivals: slot, queue, how many, first, last.
     pub arrivals: Vec<(i64, String, u64, f64, f64)>,
     /// Tries read.
@@ -215,20 +216,24 @@ pub async fn read(
         ("wide".into(), Value::Int(span.wide)),
         ("rows".into(), Value::Int(ROWS)),
     ]));
-    for row in run(session, &sql, &values)
+    each(session, &sql, &values, |row| answer.add(&row))
         .await
-        .map_err(|f| instance.blame(f))?
-    {
+        .map_err(|f| instance.blame(f))?;
+    Ok(answer)
+}
+
+impl Answer {
+    fn add(&mut self, row: &Row) -> Result<(), Fault> {
         let slot = row.int("slot")?.unwrap_or(0);
         let queue = row.word("queue")?;
         let n = row.count("n")?;
         if row.word("part")? == "in" {
-            answer.arrived += n as i64;
+            self.arrived += n as i64;
             let (first, last) = (row.float("first")?, row.float("claimed")?);
             if let (Some(first), Some(last)) = (first, last) {
-                answer.arrivals.push((slot, queue, n, first, last));
+                self.arrivals.push((slot, queue, n, first, last));
             }
-            continue;
+            return Ok(());
         }
         let found = key(
             row.int("g")?.unwrap_or(0),
@@ -238,9 +243,9 @@ pub async fn read(
             row.text("error")?.map(Name::from),
             row.int("bin")?,
         );
-        let Some(key) = found else { continue };
+        let Some(key) = found else { return Ok(()) };
         if matches!(key, Key::Kind(..)) {
-            answer.rows += n as i64;
+            self.rows += n as i64;
         }
         let mut cell = Cell {
             n,
@@ -254,9 +259,9 @@ pub async fn read(
             cell.max[i] = row.float(name)?.unwrap_or(-1.0);
         }
         cell.claimed = row.float("claimed")?.unwrap_or(f64::NEG_INFINITY);
-        answer.tries.push((slot, key, cell));
+        self.tries.add(slot, key, cell);
+        Ok(())
     }
-    Ok(answer)
 }
 
 /// When the oldest transaction that may still write began, in seconds since 1970, and how many sessions hide theirs. One

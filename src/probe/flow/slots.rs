@@ -143,6 +143,17 @@ impl Cells {
     fn len(&self) -> usize {
         self.counts.len() + self.bins.len()
     }
+
+    fn each(self) -> impl Iterator<Item = (Key, Cell)> {
+        let durations = self.bins.into_iter().map(|(bin, n)| {
+            let cell = Cell {
+                n,
+                ..Cell::default()
+            };
+            (Key::Bin(bin), cell)
+        });
+        self.counts.into_iter().chain(durations)
+    }
 }
 
 /// Tasks finished and tries failed in a minute.
@@ -200,8 +211,38 @@ impl Slots {
         self.fine = fine;
     }
 
+    /// Adds fine slots.
+    pub fn take(&mut self, other: Slots) {
+        self.full |= other.full;
+        for (slot, cells) in other.fine {
+            for (key, cell) in cells.each() {
+                self.add(slot, key, cell);
+            }
+        }
+    }
+
+    /// Adds slots of the past.
+    pub fn take_old(&mut self, other: Slots) {
+        self.full |= other.full;
+        for (slot, cells) in other.fine {
+            self.fold(slot, cells);
+        }
+    }
+
+    /// Adds a slot to the older ones, which know neither errors nor workers.
+    fn fold(&mut self, slot: i64, cells: Cells) {
+        for (key, cell) in cells.each() {
+            if !matches!(
+                key,
+                Key::KindError(..) | Key::TenantError(..) | Key::Worker(..)
+            ) {
+                self.add_old(slot - slot.rem_euclid(RECENT), slot, key, cell);
+            }
+        }
+    }
+
     /// Adds a cell of the past, read in one piece that begins at `piece`.
-    pub fn add_old(&mut self, piece: i64, slot: i64, key: Key, cell: Cell) {
+    fn add_old(&mut self, piece: i64, slot: i64, key: Key, cell: Cell) {
         if let Key::Kind(queue, _) = &key {
             let minute = self.minutes.entry(slot - slot.rem_euclid(60)).or_default();
             minute.entry(queue.to_string()).or_default().add(&cell);
@@ -247,21 +288,7 @@ impl Slots {
         let gone = std::mem::replace(&mut self.fine, keep);
         self.count();
         for (slot, cells) in gone {
-            let durations = cells.bins.into_iter().map(|(bin, n)| {
-                let cell = Cell {
-                    n,
-                    ..Cell::default()
-                };
-                (Key::Bin(bin), cell)
-            });
-            for (key, cell) in cells.counts.into_iter().chain(durations) {
-                if !matches!(
-                    key,
-                    Key::KindError(..) | Key::TenantError(..) | Key::Worker(..)
-                ) {
-                    self.add_old(slot - slot.rem_euclid(RECENT), slot, key, cell);
-                }
-            }
+            self.fold(slot, cells);
         }
         let out = (now - window) as i64;
         self.old.retain(|slot, _| *slot + RECENT > out);
