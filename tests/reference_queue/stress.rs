@@ -3,9 +3,9 @@
 //! must tell the same story.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -15,6 +15,25 @@ use super::*;
 const TASKS: i64 = 2400;
 const WORKERS: u64 = 12;
 const LEASE: &str = "80 ms";
+/// How long the race may go on until everything has taken place.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// What must have been the answer to an operator at least once.
+const OUTCOMES: [&str; 11] = [
+    "changed",
+    "requested",
+    "changed since it was seen",
+    "lease has not expired",
+    "requeue_fresh: changed",
+    "release: changed",
+    "release: lease has not expired",
+    "run_now: changed",
+    "run_now: is due already",
+    "reprioritize: changed",
+    "reprioritize: has that priority already",
+];
+
+type Outcomes = Arc<Mutex<HashMap<String, usize>>>;
 
 /// What one client did: claimed (task, token), and which of these it ended, with what answer.
 #[derive(Default)]
@@ -99,9 +118,8 @@ impl Diary {
     }
 }
 
-async fn operator(client: Client, seed: u64, stop: Arc<AtomicBool>) -> HashMap<String, usize> {
+async fn operator(client: Client, seed: u64, stop: Arc<AtomicBool>, outcomes: Outcomes) {
     let mut random = StdRng::seed_from_u64(seed);
-    let mut outcomes = HashMap::new();
     while !stop.load(Ordering::Relaxed) {
         let verbs = [
             ("requeue", "status IN ('failed', 'cancelled')", ""),
@@ -147,13 +165,19 @@ async fn operator(client: Client, seed: u64, stop: Arc<AtomicBool>) -> HashMap<S
             column(1),
             column(2)
         );
-        for outcome in lines(&client, &sql).await {
+        let answers = lines(&client, &sql).await;
+        for outcome in answers {
+            let mut outcomes = outcomes.lock().unwrap();
             *outcomes.entry(format!("{verb}: {outcome}")).or_default() += 1;
             *outcomes.entry(outcome).or_default() += 1;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    outcomes
+}
+
+/// A twelfth of the tasks.
+async fn enqueue(client: &Client, chunk: i64) {
+    run(client, &format!("SELECT enqueue('q', 'k', priority => n % 3, idempotency_key => {chunk} || '-' || n) FROM generate_series(1, {}) n", TASKS / 12)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -181,12 +205,14 @@ async fn nothing_is_lost_run_twice_or_overwritten_while_everybody_races() {
             stop.clone(),
         )));
     }
+    let outcomes = Outcomes::default();
     let mut operators = Vec::new();
     for seed in 100..103 {
         operators.push(tokio::spawn(operator(
             session(&config).await,
             seed,
             stop.clone(),
+            outcomes.clone(),
         )));
     }
     let mut others = Vec::new();
@@ -215,24 +241,33 @@ async fn nothing_is_lost_run_twice_or_overwritten_while_everybody_races() {
         }
     }));
 
-    // Tasks come in while all this goes on, and the race lasts until thousands of things have happened.
+    // Tasks come in while all this goes on, and the race lasts until thousands of things have happened, and each that can.
     for chunk in 0..12 {
-        run(&client, &format!("SELECT enqueue('q', 'k', priority => n % 3, idempotency_key => {chunk} || '-' || n) FROM generate_series(1, {}) n", TASKS / 12)).await;
+        enqueue(&client, chunk).await;
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let mut events = 0;
-    for _ in 0..600 {
+    let (mut chunks, mut events) = (12, 0);
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
         events = number(&client, "SELECT count(*) FROM log").await;
         let left = number(
             &client,
             "SELECT count(*) FROM tasks WHERE status IN ('enqueued', 'processing')",
         )
         .await;
-        if events > 8000 && left < TASKS / 4 {
-            break;
+        if left < TASKS / 4 {
+            let all = OUTCOMES
+                .iter()
+                .all(|o| outcomes.lock().unwrap().contains_key(*o));
+            if events > 8000 && all {
+                break;
+            }
+            enqueue(&client, chunks).await;
+            chunks += 1;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+    let tasks = chunks * (TASKS / 12);
     stop.store(true, Ordering::Relaxed);
     let mut told: HashMap<(i64, i64), String> = HashMap::new();
     let mut claims = HashMap::new();
@@ -251,12 +286,10 @@ async fn nothing_is_lost_run_twice_or_overwritten_while_everybody_races() {
             assert_eq!(told.insert(key, meaning), None, "{key:?} was ended by two");
         }
     }
-    let mut outcomes: HashMap<String, usize> = HashMap::new();
     for operator in operators {
-        for (outcome, n) in operator.await.unwrap() {
-            *outcomes.entry(outcome).or_default() += n;
-        }
+        operator.await.unwrap();
     }
+    let outcomes = outcomes.lock().unwrap().clone();
     for other in others {
         other.await.unwrap();
     }
@@ -269,26 +302,14 @@ async fn nothing_is_lost_run_twice_or_overwritten_while_everybody_races() {
     // The race was one.
     assert!(events > 8000, "only {events} changes");
     assert!(refused > 20, "only {refused} late workers were refused");
-    for outcome in [
-        "changed",
-        "requested",
-        "changed since it was seen",
-        "lease has not expired",
-        "requeue_fresh: changed",
-        "release: changed",
-        "release: lease has not expired",
-        "run_now: changed",
-        "run_now: is due already",
-        "reprioritize: changed",
-        "reprioritize: has that priority already",
-    ] {
+    for outcome in OUTCOMES {
         assert!(
             outcomes.get(outcome).is_some_and(|n| *n > 0),
             "{outcome}: {outcomes:?}"
         );
     }
     // Nothing was lost.
-    assert_eq!(number(&client, "SELECT count(*) FROM tasks").await, TASKS);
+    assert_eq!(number(&client, "SELECT count(*) FROM tasks").await, tasks);
     // Each task's changes are one chain: what a change found is what the previous one left.
     let none: Vec<String> = Vec::new();
     assert_eq!(

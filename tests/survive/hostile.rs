@@ -28,6 +28,9 @@ fn hostile(place: &Place) {
                 unnest(ARRAY['infinity', '-infinity', '4713-01-01 00:00 BC', '294276-12-31 00:00']::timestamptz[]) t;
          INSERT INTO agent_jobs (status, kind, tenant, created_at, run_after)
          SELECT 'queued', 'k' || i, 't' || i, now() - interval '1 min', now() - interval '1 min' FROM generate_series(1, {kinds}) i;
+         INSERT INTO agent_jobs (status, kind, tenant, agent, failure_reason, created_at, started_at, finished_at, attempt)
+         SELECT CASE i % 2 WHEN 0 THEN 'succeeded' ELSE 'failed' END, 'k' || i, 't' || i, 'a' || i, md5(i::text), t - interval '1 min', t - interval '9 s', t, 1
+           FROM generate_series(1, {kinds}) i, LATERAL (SELECT now() - interval '400 s' * i / {kinds} AS t) x;
          INSERT INTO agent_jobs (status, kind, created_at, started_at, leased_until, payload)
          SELECT 'running', 'huge', now(), now(), now() - interval '1 h', to_jsonb(repeat('x', 100 << 20));
          UPDATE agent_queue.tasks SET kind = E'\\xff', tenant = E'\\xfe';
