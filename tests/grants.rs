@@ -251,9 +251,8 @@ async fn is_told_what_it_lacks(config: &Config, tries: usize) {
     let hand = Hand::of(config).await;
     let target = Server::new(config.clone()).expect("a target");
     let name = config.get_dbname().expect("a database");
-    let journal = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.jsonl"));
     let settings = jobtop::config::Config {
-        journal_file: Some(journal),
+        journal_file: Some(common::journal_file(name)),
         ..Default::default()
     };
     let mut round = Round::new(target.clone(), Arc::new(settings)).expect("profiles");

@@ -79,9 +79,18 @@ pub fn database(hint: &str) -> (String, Config) {
     (name, config)
 }
 
+/// Where tests keep local journals: each server under test has a directory, since several are tested at a time.
+pub fn state_home() -> PathBuf {
+    let server = std::env::var("JOBTOP_PG_BINDIR").unwrap_or_default();
+    let server = server.replace(std::path::MAIN_SEPARATOR, "_");
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(server);
+    std::fs::create_dir_all(&path).expect("a directory for journals");
+    path
+}
+
 /// Where a test of that name keeps a local journal.
 pub fn journal_file(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.jsonl"))
+    state_home().join(format!("{name}.jsonl"))
 }
 
 /// The same, without what an earlier run left there.

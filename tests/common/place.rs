@@ -123,7 +123,7 @@ impl Place {
         let output = std::process::Command::new(env!("CARGO_BIN_EXE_jobtop"))
             .args(args)
             .env("XDG_CONFIG_HOME", "/nonexistent")
-            .env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"))
+            .env("XDG_STATE_HOME", super::state_home())
             .output()
             .expect("ran");
         (

@@ -64,7 +64,7 @@ impl Pty {
         builder.env("TERM", "xterm-256color");
         builder.env("LC_ALL", "C.UTF-8");
         builder.env("XDG_CONFIG_HOME", "/nonexistent");
-        builder.env("XDG_STATE_HOME", env!("CARGO_TARGET_TMPDIR"));
+        builder.env("XDG_STATE_HOME", super::state_home());
         for (name, value) in env {
             builder.env(name, value);
         }

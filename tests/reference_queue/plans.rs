@@ -48,7 +48,7 @@ async fn cost_follows_what_is_alive_not_what_is_stored() {
         usual(&client, WORK).await,
     );
 
-    // No statistics come after this load: the plans must hold without. What waits is of a later time, so that windows of the
+    // No statistics come after this load: the plans must hold without. What waits is of another time, so that windows of the
     // last minute hold the same rows however slow the machine is. The retries would be first in line if they were due.
     run(
         &client,
@@ -61,8 +61,8 @@ async fn cost_follows_what_is_alive_not_what_is_stored() {
          INSERT INTO task_attempts (task_id, attempt, lease_token, worker, eligible_at, claimed_at, finished_at, outcome)
          SELECT id, 1, 1, 'w', created_at, claimed_at, finished_at, 'completed' FROM tasks WHERE status = 'completed' AND claimed_at IS NOT NULL
              ON CONFLICT DO NOTHING;
-         INSERT INTO tasks (queue, kind, agent, run_after, deferred, attempt, priority)
-         SELECT 'q', 'k', 'agent-' || n % 40, now() + interval '1 h', true, 1, 9 FROM generate_series(1, 100000) n;
+         INSERT INTO tasks (queue, kind, agent, created_at, run_after, deferred, attempt, priority)
+         SELECT 'q', 'k', 'agent-' || n % 40, now() - interval '1 d', now() + interval '1 h', true, 1, 9 FROM generate_series(1, 100000) n;
          INSERT INTO tasks (queue, kind, agent, created_at, priority)
          SELECT 'q', CASE WHEN n > 4900 THEN 'rarer' ELSE 'k' END, 'agent-' || n % 40, now() + interval '1 h', -n % 3 FROM generate_series(1, 5000) n;
          SET session_replication_role = DEFAULT",
