@@ -117,6 +117,12 @@ fn log(cli: &Cli) -> Result<Option<Begun>, Exit> {
     let usage = |e: anyhow::Error| Exit::Usage(format!("{e:#}"));
     let mut config = Config::load(file).map_err(usage)?;
     given.over(&mut config);
+    if cli.level_named && config.log.is_none() {
+        return Err(Exit::Usage(
+            "--log-level says how much is logged, and there is no log: add --log FILE, or leave it out"
+                .into(),
+        ));
+    }
     log::begin(&config, command).map_err(usage)
 }
 
