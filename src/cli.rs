@@ -2,6 +2,7 @@
 
 mod log;
 
+use log::LEVEL;
 pub use log::Log;
 
 use clap::error::ErrorKind;
@@ -29,6 +30,9 @@ pub struct Cli {
     /// Print help (-h names a host, as with psql; alone at the end it prints help too)
     #[arg(long, short = '?', action = ArgAction::HelpLong, global = true)]
     pub help: Option<bool>,
+    /// `--log-level` was given, not only its variable
+    #[arg(skip)]
+    pub level_named: bool,
 }
 
 impl Cli {
@@ -50,7 +54,14 @@ impl Cli {
             );
             return Err(command.error(ErrorKind::ArgumentConflict, order));
         }
-        Self::from_arg_matches(&matches)
+        let of = matches.subcommand().map_or(&matches, |(_, own)| own);
+        // some commands have no log
+        let level_named = of.try_contains_id(LEVEL).is_ok()
+            && of.value_source(LEVEL) == Some(ValueSource::CommandLine);
+        Ok(Self {
+            level_named,
+            ..Self::from_arg_matches(&matches)?
+        })
     }
 }
 

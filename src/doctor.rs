@@ -23,7 +23,7 @@ use crate::feed::round::Round;
 use crate::log;
 use crate::once::Refused;
 use crate::probe::Snapshot;
-use crate::queue::{Instance, detect, profiles};
+use crate::queue::{Half, Instance, detect, half_there, profiles};
 use facts::Facts;
 use page::{Level, Page, Part};
 use std::sync::Arc;
@@ -45,6 +45,7 @@ struct Seen<'a> {
     facts: &'a Facts,
     snapshot: &'a Snapshot,
     instances: &'a [Instance],
+    half: &'a [Half],
 }
 
 /// Looks at everything, which takes a few seconds.
@@ -71,14 +72,16 @@ async fn look(db: &Session, target: &Target, config: &Arc<Config>) -> anyhow::Re
     let sent = test(db, target, NAME).await?;
     let facts = Facts::read(db).await?;
     let snapshot = refreshes(db, target, config, &sent).await?;
-    let found = detect(db, &profiles(&config.profiles)?, &config.settings).await;
-    let instances = found?;
+    let profiles = profiles(&config.profiles)?;
+    let instances = detect(db, &profiles, &config.settings).await?;
+    let half = half_there(db, &profiles, &instances).await?;
     let seen = Seen {
         target,
         config,
         facts: &facts,
         snapshot: &snapshot,
         instances: &instances,
+        half: &half,
     };
     let parts = vec![
         connection::part(&seen),

@@ -23,6 +23,7 @@ pub mod keys;
 pub mod log;
 pub mod migrate;
 pub mod once;
+pub mod out;
 pub mod panes;
 pub mod probe;
 pub mod queue;

@@ -3,6 +3,7 @@
 use jobtop::cli::Cli;
 use jobtop::commands::{self, Exit};
 use jobtop::demo::supervisor;
+use jobtop::out;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -12,11 +13,12 @@ fn main() -> ExitCode {
     {
         return supervisor::main();
     }
-    let exit = commands::run(Cli::read(std::env::args_os()).unwrap_or_else(|e| e.exit()));
+    let exit = match Cli::read(std::env::args_os()) {
+        Ok(cli) => commands::run(cli),
+        Err(answer) => commands::answer(&answer),
+    };
     if let Some(sentence) = exit.sentence() {
-        // stderr may be gone with the terminal
-        let _ =
-            std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("jobtop: {sentence}\n"));
+        out::tell(&sentence);
     }
     ExitCode::from(Exit::code(&exit))
 }

@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::connect::session::Purpose;
-use crate::connect::{Fault, Session, Target};
+use crate::connect::{Fault, Session, Target, advice};
 use crate::feed::round::Round;
 use crate::findings::{Finding, Report, Severity, Tracker};
 use crate::log;
@@ -23,10 +23,8 @@ pub struct Refused {
 impl Refused {
     /// No connection to this host and port.
     pub fn new(host: &str, mut fault: Fault) -> Self {
-        // a file that cannot be read is no matter of the server
-        let network = fault.code.is_none() && fault.closed;
-        if network && fault.message.ends_with(')') && fault.message.contains("(os error") {
-            fault.message += ": does the server run, and are host and port right?";
+        if let Some(advice) = advice::reach(&fault) {
+            fault.message = format!("{}: {advice}", fault.message);
         }
         Self {
             host: host.to_string(),

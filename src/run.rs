@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::connect::{Fault, Session, Target};
 use crate::feed::sampler::Sampler;
 use crate::feed::{News, Order};
+use crate::out::tell;
 use crate::term::signals::{Asked, Signals};
 use crate::term::{self, Tui};
 use crate::ui;
@@ -61,7 +62,7 @@ pub async fn monitor(target: Target, config: Arc<Config>, first: Option<Session>
     let patience = Duration::from_secs_f64(patience);
     let last = timeout(patience, ending(feed, &mut news)).await;
     if let (Ok(Some(text)), Ok(Ended::Quit | Ended::Signal)) = (last, &result) {
-        eprintln!("jobtop: {text}");
+        tell(&text);
     }
     result
 }

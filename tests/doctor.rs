@@ -312,3 +312,105 @@ fn examined_among(place: &Place, url: &str, config: &str) -> (i32, Value) {
         serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}{err}")),
     )
 }
+
+/// Lines that need doing: name and text.
+fn to_do(page: &Value) -> Vec<(String, String)> {
+    let parts = page["parts"].as_array().expect("parts");
+    let lines = parts
+        .iter()
+        .flat_map(|p| p["lines"].as_array().expect("lines"));
+    let text = |v: &Value| v.as_str().expect("a text").to_string();
+    let all = lines.filter(|l| l["level"] == "needs_doing");
+    all.map(|l| (text(&l["name"]), text(&l["text"]))).collect()
+}
+
+#[test]
+fn one_missing_right_is_one_thing_to_do_and_named() {
+    let place = Place::new("one_right");
+    place.sql(common::load::HOUSES);
+    let url = login(&place, "nearly", "pg_monitor");
+    place.sql(
+        "GRANT USAGE ON SCHEMA agent_queue TO nearly;
+         GRANT SELECT ON agent_queue.tasks, agent_queue.usage, agent_queue.limits, agent_queue.slots, agent_jobs TO nearly",
+    );
+    let (_, page) = examined(&place, &url, &[]);
+    let all = to_do(&page);
+    // one of two systems each, and nothing for what follows from it
+    assert_eq!(all.len(), 2, "{page:#}");
+    let (name, text) = &all[0];
+    assert_eq!(name, "tables");
+    let words = "agent_queue: cannot read task_attempts, so it has no ";
+    assert!(
+        text.starts_with(words) && text.contains("finished"),
+        "{text}"
+    );
+    let (name, text) = &all[1];
+    assert_eq!(name, "tables");
+    assert!(text.contains("cannot read workflow_jobs"), "{text}");
+    let run: Vec<String> = lines(&page, "tables")
+        .into_iter()
+        .flat_map(|l| l.2)
+        .collect();
+    assert_eq!(
+        run,
+        [
+            "GRANT \"agent_queue_monitor\" TO \"nearly\";",
+            "GRANT USAGE ON SCHEMA \"public\" TO \"nearly\";",
+            "GRANT SELECT ON \"public\".\"workflow_jobs\" TO \"nearly\";"
+        ]
+    );
+    run.iter().for_each(|sql| place.sql(sql));
+    let (code, page) = examined(&place, &url, &[]);
+    assert_eq!(code, 0, "{page:#}");
+}
+
+#[test]
+fn a_system_that_is_half_there_names_what_is_missing() {
+    let place = Place::new("half");
+    place.sql(common::load::HOUSES);
+    // a table of that name which is none of ours
+    place.sql("CREATE SCHEMA todo; CREATE TABLE todo.tasks (id int, status text, priority int, title text)");
+    for (change, missing, back) in [
+        (
+            "ALTER TABLE agent_queue.usage RENAME TO gone",
+            "agent_queue in agent_queue is not read, since agent_queue.toml wants what is not there: table usage; restore it",
+            "ALTER TABLE agent_queue.gone RENAME TO usage",
+        ),
+        (
+            "ALTER TABLE agent_queue.tasks RENAME TO gone",
+            ": table tasks; restore it",
+            "ALTER TABLE agent_queue.gone RENAME TO tasks",
+        ),
+        (
+            "ALTER TABLE agent_jobs RENAME leased_until TO gone",
+            "agent_jobs in public is not read, since agent_jobs.toml wants what is not there: column leased_until of agent_jobs; restore it",
+            "ALTER TABLE agent_jobs RENAME gone TO leased_until",
+        ),
+    ] {
+        place.sql(change);
+        let (code, page) = examined(&place, &place.url, &[]);
+        assert_eq!(code, 1);
+        let all = to_do(&page);
+        assert_eq!(all.len(), 1, "{change}: {page:#}");
+        let (name, text) = &all[0];
+        assert_eq!(name, "half there");
+        assert!(text.contains(missing), "{change}: {text}");
+        place.sql(back);
+    }
+    // without its journal nothing is done, and then nothing may be promised
+    place.sql("ALTER TABLE agent_queue.operator_actions RENAME TO gone");
+    let (_, page) = examined(&place, &place.url, &[]);
+    let found = lines(&page, "actions");
+    let ours = found.iter().filter(|l| l.1.starts_with("agent_queue: "));
+    let ours: Vec<_> = ours.collect();
+    assert_eq!(ours.len(), 1, "{found:?}");
+    let words = "relation \"agent_queue.operator_actions\" does not exist (42P01)";
+    assert!(
+        ours[0].1.contains("may not requeue") && ours[0].1.contains(words),
+        "{found:?}"
+    );
+    place.sql("ALTER TABLE agent_queue.gone RENAME TO operator_actions");
+    let (code, page) = examined(&place, &place.url, &[]);
+    assert_eq!(code, 0, "{page:#}");
+    assert!(lines(&page, "half there").is_empty());
+}

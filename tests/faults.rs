@@ -41,7 +41,7 @@ fn its_own_session_may_be_ended_by_somebody() {
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
           WHERE datname = current_database() AND application_name = 'jobtop'",
     );
-    pty.wait_text("connected again");
+    pty.wait_text("back after ");
     pty.keys("q");
     assert_eq!(pty.exit_code(), 0);
     place.wait_no_session();

@@ -148,17 +148,6 @@ async fn each_role_may_do_what_it_must_and_no_more() {
     }
 }
 
-const VERBS: [Verb; 8] = [
-    Verb::Requeue,
-    Verb::RequeueFresh,
-    Verb::Cancel,
-    Verb::Release,
-    Verb::RunNow,
-    Verb::Priority(7),
-    Verb::Park,
-    Verb::Unpark,
-];
-
 /// What a login does to each of the three systems, verb by verb; nothing of it stays.
 struct Hand {
     poll: Session,
@@ -201,7 +190,7 @@ impl Hand {
         for instance in self.probes.instances() {
             let targets = self.targets(&instance.system).await;
             assert!(targets.iter().any(|t| t.state == State::Running));
-            for verb in VERBS {
+            for verb in Verb::ALL {
                 let action = action_sql(instance, verb, "").expect("an action");
                 if let ActionSql::Refuse { .. } = action {
                     continue;
@@ -261,7 +250,7 @@ async fn is_told_what_it_lacks(config: &Config, tries: usize) {
     let mut told = 0;
     for (system, _) in round.systems() {
         let targets = hand.targets(&system).await;
-        for verb in VERBS {
+        for verb in Verb::ALL {
             let plan = Plan::new(verb, targets.clone(), Some("because".into()));
             let Ok(mut run) = round.prepare(plan) else {
                 continue;
@@ -298,12 +287,12 @@ async fn all_eight_verbs_of_the_reference_queue_take_its_operator_role() {
     }
     let (_, as_olga) = login(&admin, &config, "olga", "agent_queue_operator").await;
     let all = Hand::of(&as_olga).await.tries().await;
-    assert_eq!(all.len(), VERBS.len());
+    assert_eq!(all.len(), Verb::ALL.len());
     for (_, verb, done) in all {
         assert!(done.as_ref().is_ok_and(|n| *n > 0), "{verb:?}: {done:?}");
     }
     let (_, as_mila) = login(&admin, &config, "mila", "agent_queue_monitor").await;
-    is_told_what_it_lacks(&as_mila, VERBS.len()).await;
+    is_told_what_it_lacks(&as_mila, Verb::ALL.len()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

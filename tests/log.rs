@@ -99,6 +99,12 @@ fn read(file: &Path) -> String {
             away.num_seconds() < 600 && line[..24].ends_with('Z'),
             "{line}"
         );
+        let number = |p: &str| !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit());
+        let (process, rest) = rest
+            .strip_prefix(" [")
+            .and_then(|r| r.split_once(']'))
+            .expect(line);
+        assert!(number(process), "{line}");
         let levels = [" ERROR ", " INFO  ", " DEBUG ", " TRACE "];
         assert!(levels.iter().any(|l| rest.starts_with(l)), "{line}");
         assert!(!line.contains("CANARY"), "{line}");
@@ -127,6 +133,8 @@ fn a_log_tells_the_conversation_and_keeps_its_secrets() {
     let cluster = Cluster::start(&common::options()).expect("a private Postgres");
     let here = start(&cluster);
     levels(&here);
+    two(&here);
+    level(&here);
     secrets(&here);
     settings(&here);
     life(&here, &cluster);
@@ -236,6 +244,61 @@ fn levels(here: &Here) {
     let both = here.log("info", "info", &["grants", url]);
     assert!(both.starts_with(&info) && both.len() > info.len());
     find(&both, info.len(), &["jobtop begins", "command=grants"]);
+}
+
+/// Two at a time, one file: each line tells whose it is.
+fn two(here: &Here) {
+    let file = here.file("two");
+    let start = || {
+        Command::new(env!("CARGO_BIN_EXE_jobtop"))
+            .args([&here.url, "--once", "--log-level", "debug", "--log"])
+            .arg(&file)
+            .env("PGPASSWORD", PASSWORD)
+            .env("XDG_CONFIG_HOME", "/nonexistent")
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .expect("ran")
+    };
+    let mut both = [start(), start()];
+    let ended = both.each_mut().map(|child| child.wait().expect("ended"));
+    assert!(ended.iter().all(|status| status.success()), "{ended:?}");
+    let log = read(&file);
+    let own = both.map(|child| format!(" [{}] ", child.id()));
+    for mark in &own {
+        let lines: Vec<&str> = log.lines().filter(|l| l[24..].starts_with(mark)).collect();
+        let (first, last) = (lines.first(), lines.last());
+        assert!(first.is_some_and(|l| l.contains("jobtop begins")), "{log}");
+        assert!(
+            last.is_some_and(|l| l.contains("jobtop ends code=0")),
+            "{log}"
+        );
+    }
+    let stray = log
+        .lines()
+        .find(|l| !own.iter().any(|mark| l[24..].starts_with(mark)));
+    assert_eq!(stray, None);
+}
+
+/// A level without a log is a slip, but not where it is only a preference.
+fn level(here: &Here) {
+    let url = here.url.as_str();
+    let said = "jobtop: --log-level says how much is logged, and there is no log: add --log FILE, or leave it out\n";
+    for args in [
+        &[url, "--once", "--log-level", "debug"][..],
+        &["tasks", url, "--log-level=trace"],
+        &["cancel", "1", "-d", url, "--log-level", "info"],
+    ] {
+        let (code, text) = here.run(args, &[]);
+        assert_eq!((code, text.as_str()), (2, said), "{args:?}");
+    }
+    let preference = [("JOBTOP_LOG_LEVEL", Path::new("debug"))];
+    let (code, text) = here.run(&["tasks", url], &preference);
+    assert_eq!(code, 0, "{text}");
+    let file = here.file("level");
+    let log = [("JOBTOP_LOG", file.as_path())];
+    let (code, text) = here.run(&["tasks", url, "--log-level", "debug"], &log);
+    assert_eq!(code, 0, "{text}");
+    assert!(read(&file).contains("level=debug"));
 }
 
 fn secrets(here: &Here) {

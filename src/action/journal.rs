@@ -21,10 +21,35 @@ pub(super) struct Entry<'a> {
     pub sql: &'a str,
 }
 
+const COLUMNS: &str =
+    "action_id, who, from_host, action, ids, asked, changed, skipped, outcomes, reason, sql";
+
+/// A statement that can be planned where a row could be inserted into `table` (already quoted).
+pub fn trial(table: &str) -> String {
+    let nothing = COLUMNS.split(", ").map(|_| "NULL");
+    let nothing = nothing.collect::<Vec<_>>().join(", ");
+    format!("INSERT INTO {table} ({COLUMNS}) VALUES ({nothing})")
+}
+
+/// Why there can be none.
+pub fn refused(fault: Fault) -> Fault {
+    match fault.is("42703") {
+        // a column that a later migration adds
+        true => Fault {
+            message: format!(
+                "run jobtop migrate, the queue is older than this jobtop: {}",
+                fault.message
+            ),
+            ..fault
+        },
+        false => fault,
+    }
+}
+
 /// Inserts the journal row into `table` (already quoted).
 pub(super) async fn write(db: &Session, table: &str, entry: &Entry<'_>) -> Result<(), Fault> {
     let sql = format!(
-        "INSERT INTO {table} (action_id, who, from_host, action, ids, asked, changed, skipped, outcomes, reason, sql) \
+        "INSERT INTO {table} ({COLUMNS}) \
          VALUES ($1, $2, $3, $4, $5, $6::int4, $7::int4, $8::int4, $9::text::jsonb, $10, $11)"
     );
     let ids: Vec<&str> = entry.outcomes.iter().map(|(id, _)| *id).collect();
@@ -54,16 +79,5 @@ pub(super) async fn write(db: &Session, table: &str, entry: &Entry<'_>) -> Resul
             ],
         )
         .await;
-    match written {
-        Ok(_) => Ok(()),
-        // a column that a later migration adds
-        Err(fault) if fault.is("42703") => Err(Fault {
-            message: format!(
-                "run jobtop migrate, the queue is older than this jobtop: {}",
-                fault.message
-            ),
-            ..fault
-        }),
-        Err(fault) => Err(fault),
-    }
+    written.map(|_| ()).map_err(refused)
 }

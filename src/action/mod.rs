@@ -7,7 +7,7 @@
 mod chunk;
 mod diary;
 pub mod facts;
-mod journal;
+pub(crate) mod journal;
 mod outcome;
 mod plan;
 mod preview;

@@ -27,6 +27,18 @@ pub enum Verb {
 }
 
 impl Verb {
+    /// All of them, with some priority.
+    pub const ALL: [Verb; 8] = [
+        Verb::Requeue,
+        Verb::RequeueFresh,
+        Verb::Cancel,
+        Verb::Release,
+        Verb::RunNow,
+        Verb::Priority(7),
+        Verb::Park,
+        Verb::Unpark,
+    ];
+
     /// As in the journal and on the command line.
     pub fn name(self) -> &'static str {
         match self {

@@ -1,5 +1,6 @@
 //! What the feed says, and is told: data that arrives, a connection that is lost and found, who looks at what.
 
+use super::back;
 use super::state::{App, Link, PaneId, Tone};
 use super::update::{Effect, Msg};
 use crate::feed::News;
@@ -78,11 +79,13 @@ impl App {
         self.link = Link::Live;
         self.arrived = self.now;
         self.sample_waits(&snapshot);
-        self.snapshot = Some(snapshot);
+        let seen = self.snapshot.replace(snapshot.clone());
         let before = std::mem::replace(&mut self.report, report);
         if let Some(since) = lost {
-            let away = self.now - since;
-            self.toast(Tone::Info, format!("connected again after {away:.0}s"));
+            let changed = seen.and_then(|seen| back::changed(&seen, &snapshot));
+            // who looks away must not miss that it is another one
+            let tone = changed.as_ref().map_or(Tone::Info, |_| Tone::Warning);
+            self.toast(tone, back::sentence(self.now - since, changed.as_deref()));
         }
         self.note_changes(&before);
         self.drop_vanished_marks();

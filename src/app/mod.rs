@@ -1,5 +1,6 @@
 //! What is known and what happens next: state, `update(Msg) -> Vec<Effect>`, history. No I/O, no clock.
 
+mod back;
 pub mod choose;
 pub mod cursor;
 pub mod dialog;

@@ -381,12 +381,12 @@ fn the_report_adds_up() {
 fn a_lost_database_leaves_everything_and_is_found_again() {
     let mut app = ready();
     let before = shown(&app);
-    let lost = News::Lost {
+    let gone = || News::Lost {
         reason: "the server closed the connection".into(),
         retry_in: 0.8,
     };
-    assert_eq!(news(&mut app, lost.clone()), vec![]);
-    news(&mut app, lost);
+    assert_eq!(news(&mut app, gone()), vec![]);
+    news(&mut app, gone());
     assert_eq!(shown(&app), before);
     assert_eq!(
         app.log
@@ -399,9 +399,24 @@ fn a_lost_database_leaves_everything_and_is_found_again() {
         panic!("it is lost");
     };
     assert!(app.now - since > 0.5, "lost since the first time");
-    news(&mut app, News::Snapshot(Arc::new(before), Arc::default()));
+    news(
+        &mut app,
+        News::Snapshot(Arc::new(before.clone()), Arc::default()),
+    );
     assert_eq!(app.link, Link::Live);
-    assert!(toasts(&app).contains("connected again"));
+    assert!(toasts(&app).contains("back after"), "{}", toasts(&app));
+    assert!(!toasts(&app).contains("restarted"), "{}", toasts(&app));
+    news(&mut app, gone());
+    let mut restarted = before.clone();
+    restarted.server.started_at = before.taken_at.map(|t| t.plus(1.0));
+    for _ in 0..2 {
+        let data = News::Snapshot(Arc::new(restarted.clone()), Arc::default());
+        news(&mut app, data);
+    }
+    let said = |l: &&crate::app::state::LogLine| l.text.ends_with("s: the server was restarted");
+    assert_eq!(app.log.iter().filter(said).count(), 1);
+    app.update(app.now + 60.0, Msg::Tick);
+    assert!(toasts(&app).contains("restarted"), "{}", toasts(&app));
     let refused = news(&mut app, News::Refused("no such database".into()));
     assert_eq!(refused, vec![Effect::Fail("no such database".into())]);
 }

@@ -6,6 +6,9 @@ use crate::log::Level;
 use clap::Args;
 use std::path::{Path, PathBuf};
 
+/// How clap calls `--log-level`.
+pub(super) const LEVEL: &str = "log_level";
+
 /// What is written about the conversation with the server.
 #[derive(Args, Debug, Clone, Default)]
 pub struct Log {

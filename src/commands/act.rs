@@ -1,6 +1,6 @@
 //! `jobtop requeue`, `cancel`, `release`, …: the same preview, guards and report as on the screen.
 
-use super::{Exit, config, print, reach, runtime};
+use super::{Exit, config, reach, runtime};
 use crate::action::facts::{self, REASON_ABOVE};
 use crate::action::{Asker, CHUNK, Choice, Plan, Preview, Progress, Verb, drive};
 use crate::cli::{self, Look};
@@ -9,6 +9,7 @@ use crate::connect::session::Purpose;
 use crate::connect::{Session, Target};
 use crate::feed::round::Round;
 use crate::once::{self, Refused};
+use crate::out::{done, print, say};
 use crate::probe::State;
 use crate::probe::tasks::{Filter, TaskKey};
 use crate::text::thousands;
@@ -167,7 +168,7 @@ async fn carry_out(
     session.close().await;
     let outcome = run.outcome();
     if many && outcome.not_reached() > 0 {
-        eprintln!();
+        say("");
     }
     let (_, summary) = outcome.summary();
     if args.json {
@@ -183,13 +184,15 @@ async fn carry_out(
             "left_out": left_out,
             "fates": outcome.fates,
         });
-        print(&(serde_json::to_string_pretty(&whole)? + "\n"))?;
+        let text = serde_json::to_string_pretty(&whole)? + "\n";
+        print(&text).with_context(|| summary.clone())?;
     } else {
-        print(&format!("{summary}\n"))?;
+        let mut text = format!("{summary}\n");
         for fate in outcome.fates.iter().filter(|f| !f.done()).take(20) {
             let line = format!("  {}: {}", fate.key.id, fate.words());
-            print(&format!("{}\n", crate::text::clean(&line)))?;
+            text.push_str(&(crate::text::clean(&line) + "\n"));
         }
+        done(&text)?;
     }
     // who names ids means all of them
     let named = by_id && !left_out.is_empty();
@@ -287,9 +290,7 @@ fn confirm(args: &cli::Act, preview: &Preview, local: bool) -> Result<Option<Str
 
 fn typed(question: &str) -> Result<String, Exit> {
     let read = || -> Result<String> {
-        let mut out = std::io::stdout();
-        write!(out, "{question}")?;
-        out.flush()?;
+        print(question)?;
         let mut line = String::new();
         std::io::stdin().lock().read_line(&mut line)?;
         Ok(line.trim().to_string())
@@ -302,7 +303,8 @@ fn typed(question: &str) -> Result<String, Exit> {
 /// Over the line before.
 fn progress(p: &Progress) {
     let end = if p.asked > p.done { "" } else { "\n" };
-    eprint!(
+    let _ = write!(
+        std::io::stderr(),
         "\r{} of {} done, {} changed, {:.0} a second; Ctrl-C stops after this chunk\x1b[K{end}",
         thousands(p.done),
         thousands(p.asked),

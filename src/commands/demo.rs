@@ -1,16 +1,16 @@
 //! `jobtop demo`, `jobtop seed`, `jobtop work`: a queue with life in it.
 
-use super::{Exit, can_draw, config, print, runtime, target};
+use super::{Exit, can_draw, config, runtime, target};
 use crate::cli::{Demo as Args, Seed, Work};
 use crate::connect::Target;
 use crate::demo::link::Link;
 use crate::demo::seed::{SeedOptions, seed as write_seed};
 use crate::demo::{Demo, DemoOptions, Scenario, crew, roles, scenario, settings};
 use crate::once::Refused;
+use crate::out::{done, print, say};
 use crate::run;
 use crate::term::signals::{Asked, Signals};
 use anyhow::Result;
-use std::io::Write;
 use std::sync::Arc;
 
 pub(super) fn demo(args: &Args) -> Result<Exit> {
@@ -53,11 +53,6 @@ pub(super) fn demo(args: &Args) -> Result<Exit> {
     })
 }
 
-/// A progress line. Nobody may be there to read it.
-fn say(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
-}
-
 async fn headless(target: &Target) -> Result<Exit> {
     let config = &target.config;
     print(&format!(
@@ -96,7 +91,7 @@ pub(super) fn seed(args: &Seed) -> Result<Exit> {
         let link = opened.map_err(|fault| Refused::new(&target.place(), fault))?;
         write_seed(&link, &args.schema, &options).await
     })?;
-    print(&format!(
+    done(&format!(
         "{} tasks, {} attempts, {} usage records, {} operator actions\n",
         report.tasks, report.attempts, report.usage, report.actions
     ))?;
@@ -124,7 +119,7 @@ pub(super) fn work(args: &Work) -> Result<Exit> {
         .iter()
         .map(|(what, n)| format!("{n} {what}"))
         .collect();
-    print(&format!("{}\n", counts.join(", ")))?;
+    done(&format!("{}\n", counts.join(", ")))?;
     // being stopped is how this command ends
     Ok(match deeds.last_fault {
         Some(fault) => Exit::Error(format!(

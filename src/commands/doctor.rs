@@ -1,8 +1,9 @@
 //! `jobtop doctor`: one page about the connection, the rights, the queues and the server.
 
-use super::{Exit, config, print, runtime, target};
+use super::{Exit, config, runtime, target};
 use crate::cli::{Doctor, Look};
 use crate::doctor;
+use crate::out::print;
 use crate::ui::fmt;
 use anyhow::Result;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! `jobtop grants`: the SQL that creates and grants the roles of the queues in a database.
 
-use super::{Exit, config, print, runtime, target};
+use super::{Exit, config, runtime, target};
 use crate::cli::{Grants, Look};
 use crate::once;
+use crate::out::print;
 use crate::queue::{Instance, detect, grants, profiles};
 use anyhow::Result;
 

@@ -1,12 +1,13 @@
 //! `jobtop journal`: what this user did from this machine.
 
-use super::{Exit, config, print};
+use super::{Exit, config};
 use crate::cli::{Journal, Look};
 use crate::journal::{self, Entry, Tried, Whole};
+use crate::out::{print, tell};
 use crate::{run, ui::plain};
 use anyhow::{Context, Result};
 use serde::Serialize;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 
 pub fn journal(args: &Journal) -> Result<Exit> {
     let config = or_exit!(config(args.config.as_deref(), &Look::default(), false));
@@ -26,7 +27,7 @@ pub fn journal(args: &Journal) -> Result<Exit> {
     for entry in entries {
         match entry {
             Ok(entry) => good.push(entry),
-            Err(broken) => say(&format!("{broken}; it is left out")),
+            Err(broken) => tell(&format!("{broken}; it is left out")),
         }
     }
     let mut actions = journal::pair(good);
@@ -79,12 +80,7 @@ fn show(args: &Journal, actions: &[Tried], table: &str, aside: &str) -> Result<E
     let lines: Vec<Line> = actions.iter().flat_map(lines).collect();
     print(&(serde_json::to_string_pretty(&lines)? + "\n"))?;
     if !aside.is_empty() {
-        say(aside.trim_end());
+        tell(aside.trim_end());
     }
     Ok(Exit::Fine)
-}
-
-/// On stderr, which may be gone.
-fn say(text: &str) {
-    let _ = writeln!(std::io::stderr(), "jobtop: {}", crate::text::clean(text));
 }

@@ -24,13 +24,14 @@ use crate::connect::session::Purpose;
 use crate::connect::{Session, Target};
 use crate::log::{self, Begun};
 use crate::once::{self, Refused};
+use crate::out::{self, print, tell};
 use crate::probe::State;
 use crate::probe::tasks::Filter;
 use crate::run::{self, Ended};
 use crate::term;
 use crate::ui::plain;
 use anyhow::{Context, Result};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -92,14 +93,20 @@ pub fn run(cli: Cli) -> Exit {
     };
     let exit = carry_out(cli);
     if let Some(trouble) = log.and_then(|log| log.end(exit.code())) {
-        // stderr may be gone with the terminal
-        let _ = writeln!(
-            std::io::stderr(),
-            "jobtop: {}",
-            crate::text::clean(&trouble)
-        );
+        tell(&trouble);
     }
     exit
+}
+
+/// What the command line is answered with: help or the version, else what is wrong with it.
+pub fn answer(answer: &clap::Error) -> Exit {
+    if answer.use_stderr() {
+        answer.exit();
+    }
+    match out::all(|_| answer.print()) {
+        Ok(()) => Exit::Fine,
+        Err(error) => Exit::Error(format!("{error:#}")),
+    }
 }
 
 /// Opens the log that is asked for, before anything else is done.
@@ -110,10 +117,20 @@ fn log(cli: &Cli) -> Result<Option<Begun>, Exit> {
     let usage = |e: anyhow::Error| Exit::Usage(format!("{e:#}"));
     let mut config = Config::load(file).map_err(usage)?;
     given.over(&mut config);
+    if cli.level_named && config.log.is_none() {
+        return Err(Exit::Usage(
+            "--log-level says how much is logged, and there is no log: add --log FILE, or leave it out"
+                .into(),
+        ));
+    }
     log::begin(&config, command).map_err(usage)
 }
 
 fn carry_out(cli: Cli) -> Exit {
+    // nothing is done of which nobody would hear
+    if let Err(error) = out::check() {
+        return Exit::Error(format!("{error:#}"));
+    }
     let result = match cli.command {
         None => watch(&cli.watch),
         Some(Command::Demo(args)) => demo::demo(&args),
@@ -311,10 +328,10 @@ fn migrate(args: &Migrate) -> Result<Exit> {
             "not installed"
         }
     ));
-    print(&text)?;
     for warning in &report.warnings {
-        let _ = writeln!(std::io::stderr(), "jobtop: {warning}");
+        tell(warning);
     }
+    out::done(&text)?;
     Ok(Exit::Fine)
 }
 
@@ -336,12 +353,4 @@ fn print_config(args: &Watch) -> Result<Exit> {
     args.place.log.over(&mut config);
     print(&config.to_toml()?)?;
     Ok(Exit::Fine)
-}
-
-/// A closed pipe (`| head`) is no error.
-fn print(text: &str) -> Result<()> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("cannot write to stdout"),
-    }
 }

@@ -4,8 +4,8 @@ use super::Exit;
 use crate::cli::Reach;
 use crate::config::Config;
 use crate::connect::{Given, Target};
+use crate::out::tell;
 use crate::term::secret;
-use std::io::Write;
 use std::path::Path;
 
 /// Where to connect. Asks for a password where that was wanted (where a server wants one, connecting asks); what one should know goes to stderr, before any screen.
@@ -27,8 +27,7 @@ pub fn target(reach: &Reach, url: Option<&str>, file: Option<&Path>) -> Result<T
     }
     let target = Target::read(&given, &|name| std::env::var(name).ok()).map_err(usage)?;
     for warning in &target.warnings {
-        // stderr may be closed
-        let _ = writeln!(std::io::stderr(), "jobtop: {}", crate::text::clean(warning));
+        tell(warning);
     }
     Ok(target)
 }

@@ -1,7 +1,9 @@
 //! How Postgres is reached: what was given (settings, from url, keyvalue, service), where that is (target, endpoint, wire),
-//! how it is protected (tls), the password (secret, password, passfile, person), one connection (open, gate), one session with
-//! its settings (session, purpose, ear), what went wrong (fault), and reading rows without trusting them (cells).
+//! how it is protected (tls), the password (secret, password, passfile, person), one connection (open, gate, suits), one session with
+//! its settings (session, purpose, ear), what went wrong (fault, reasons), what to do about it (advice), and reading rows without
+//! trusting them (cells).
 
+pub mod advice;
 pub mod cells;
 mod ear;
 mod endpoint;
@@ -14,10 +16,12 @@ mod passfile;
 mod password;
 pub mod person;
 mod purpose;
+mod reasons;
 mod secret;
 mod service;
 pub mod session;
 pub mod settings;
+mod suits;
 pub mod target;
 mod tls;
 mod url;

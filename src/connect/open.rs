@@ -4,16 +4,17 @@ use super::endpoint::Endpoint;
 use super::gate::{Gate, Gated};
 use super::password::Source;
 use super::person::Lack;
+use super::suits::suits;
 use super::target::{Attrs, Target};
 use super::tls::{self, Locked, Mode};
 use super::wire::{self, Address, Wire};
-use super::{Fault, Secret};
+use super::{Fault, Secret, advice, reasons};
 use crate::log::told;
 use rand::seq::SliceRandom;
 use std::time::Duration;
 use tokio_postgres::config::{SslMode, SslNegotiation};
 use tokio_postgres::tls::MakeTlsConnect;
-use tokio_postgres::{Client, Config, Connection, SimpleQueryMessage};
+use tokio_postgres::{Client, Config, Connection};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tracing::{error, info};
 
@@ -45,9 +46,23 @@ pub struct Opened {
 }
 
 /// Why one endpoint did not do, and whether the next may be tried: not where a server answered and said no.
-struct Miss {
-    fault: Fault,
-    next: bool,
+pub(super) struct Miss {
+    pub(super) fault: Fault,
+    pub(super) next: bool,
+}
+
+/// The two ways of `sslmode=prefer` and `allow`.
+const WITH: &str = "with TLS";
+const WITHOUT: &str = "without TLS";
+
+impl Miss {
+    /// The second way failed as well as the first.
+    fn after(self, first: Fault, way: &str, other_way: &str) -> Self {
+        Self {
+            fault: reasons::both_ways((way, first), (other_way, self.fault)),
+            ..self
+        }
+    }
 }
 
 impl Target {
@@ -105,7 +120,7 @@ impl Target {
                 }
             }
         }
-        Err(together(misses))
+        Err(reasons::everywhere(misses))
     }
 }
 
@@ -128,30 +143,33 @@ impl Attempt {
             error!(host, reason, "the host's name is not known");
             miss(fault, true)
         })?;
-        let mut last = miss(Fault::own("the host's name has no address"), true);
+        let mut misses: Vec<(String, Fault)> = Vec::new();
         for address in addresses {
             self.announce(&address, config, attrs);
             let tried = self.suitable(&address, config, attrs).await;
             self.tell(&tried);
             match tried {
                 Ok(opened) => return Ok(opened),
-                Err(missed) if missed.next => last = missed,
+                Err(missed) if missed.next => misses.push((address.to_string(), missed.fault)),
                 missed => return missed,
             }
         }
-        Err(last)
+        if misses.is_empty() {
+            return Err(miss(Fault::own("the host's name has no address"), true));
+        }
+        Err(miss(reasons::addresses(misses), true))
     }
 
     /// Says in the log where is connected to, as whom and how. Options may hold secrets, and are left out.
     fn announce(&self, address: &Address, config: &Config, attrs: Attrs) {
-        let (address, sslmode) = match address {
-            Address::Socket => ("a socket".to_string(), None),
-            Address::Tcp(address) => (address.to_string(), Some(self.target.route.tls.mode)),
+        let sslmode = match address {
+            Address::Socket => None,
+            Address::Tcp(_) => Some(self.target.route.tls.mode),
         };
         info!(
             host = self.endpoint.host,
             port = self.endpoint.port,
-            address,
+            address = address.to_string(),
             role = config.get_user(),
             database = config.get_dbname(),
             application = config.get_application_name(),
@@ -205,7 +223,8 @@ impl Attempt {
             Mode::Disable => self.protected(address, config, SslMode::Disable).await,
             Mode::Allow => match self.protected(address, config, SslMode::Disable).await {
                 Err(miss) if miss.fault.is("28000") => {
-                    self.protected(address, config, SslMode::Require).await
+                    let tried = self.protected(address, config, SslMode::Require).await;
+                    tried.map_err(|last| last.after(miss.fault, WITHOUT, WITH))
                 }
                 done => done,
             },
@@ -216,7 +235,8 @@ impl Attempt {
                 }
                 // the handshake failed, or the server has no rule for connections with TLS
                 Err(miss) if miss.fault.is("28000") || miss.fault.tls => {
-                    self.protected(address, config, SslMode::Disable).await
+                    let tried = self.protected(address, config, SslMode::Disable).await;
+                    tried.map_err(|last| last.after(miss.fault, WITH, WITHOUT))
                 }
                 done => done,
             },
@@ -331,9 +351,7 @@ impl Attempt {
         }
         if let Some(words) = words {
             fault.message = words;
-        } else if handshake_only(&fault) {
-            fault.message += ": it ended before a word of Postgres: does that listen there?";
-        } else if let Some(advice) = advice(&fault) {
+        } else if let Some(advice) = advice::login(&fault, &self.target.route.tls) {
             fault.message = format!("{}: {advice}", fault.message);
         }
         // the server repeats what it does not understand or like
@@ -349,70 +367,7 @@ impl Attempt {
     }
 }
 
-/// The other side went away, or said what is no message of Postgres, while we logged in.
-fn handshake_only(fault: &Fault) -> bool {
-    let words = [
-        "early eof",
-        "bytes remaining on stream",
-        "reset by peer",
-        "invalid message",
-    ];
-    fault.code.is_none() && words.iter().any(|words| fault.message.contains(words))
-}
-
-/// What to do about a refusal.
-fn advice(fault: &Fault) -> Option<&'static str> {
-    let has = |text: &str| fault.message.contains(text);
-    Some(match fault.code.as_deref() {
-        None if has("password missing") => {
-            "give one by -W, PGPASSWORD, ~/.pgpass or --password-command"
-        }
-        None if has("does not support TLS") => "turn ssl on there, or leave sslmode out",
-        None if has("channel binding") => {
-            "it needs TLS and SCRAM; else leave channel_binding=require out"
-        }
-        None if has("unsupported authentication method") || has("unsupported SASL mechanism") => {
-            "the server asks for GSSAPI, SSPI or OAuth, which jobtop does not speak; allow scram-sha-256 or cert in pg_hba.conf"
-        }
-        Some("28000") if has("no encryption") => "use sslmode=require, or allow it in pg_hba.conf",
-        Some("08P01") if has("options") => {
-            "a pooler is on the way: leave options and PGOPTIONS out"
-        }
-        Some("28000") if has("client certificate") => "give sslcert=FILE and sslkey=FILE",
-        _ => return None,
-    })
-}
-
-/// Is it a server as is wanted?
-async fn suits(attrs: Attrs, mut opened: Opened) -> Result<Opened, Miss> {
-    let (question, wanted, otherwise) = match attrs {
-        Attrs::Any | Attrs::PreferStandby => return Ok(opened),
-        Attrs::Primary => ("SELECT pg_is_in_recovery()", false, "it is a standby"),
-        Attrs::Standby => ("SELECT pg_is_in_recovery()", true, "it is no standby"),
-        Attrs::ReadWrite => ("SHOW transaction_read_only", false, "it is read-only"),
-        Attrs::ReadOnly => ("SHOW transaction_read_only", true, "it is not read-only"),
-    };
-    let answer = tokio::select! {
-        answer = opened.client.simple_query(question) => answer.map_err(Fault::from),
-        end = &mut opened.line => Err(end.map_or_else(Fault::from, |()| silent())),
-    };
-    let answer = answer.map_err(|fault| Miss { fault, next: true })?;
-    let yes = answer.iter().any(|message| match message {
-        SimpleQueryMessage::Row(row) => matches!(row.get(0), Some("t" | "on")),
-        _ => false,
-    });
-    match yes == wanted {
-        true => Ok(opened),
-        false => Err(Miss {
-            fault: Fault::own(format!(
-                "{otherwise}, and target_session_attrs asks for another"
-            )),
-            next: true,
-        }),
-    }
-}
-
-fn silent() -> Fault {
+pub(super) fn silent() -> Fault {
     Fault::own("it does not answer")
 }
 
@@ -434,25 +389,5 @@ async fn within<T>(
             ..Fault::own(error.to_string())
         }),
         None => Err(silent()),
-    }
-}
-
-/// All that were tried in vain, in one sentence.
-fn together(mut misses: Vec<(String, Fault)>) -> Fault {
-    if misses.len() == 1 {
-        return misses.remove(0).1;
-    }
-    let each = |words: fn(&Fault) -> String| -> String {
-        let each = misses
-            .iter()
-            .map(|(place, fault)| format!("{place}: {}", words(fault)));
-        each.collect::<Vec<_>>().join("; ")
-    };
-    Fault {
-        logged: Some(each(told)),
-        // worth waiting for, if one of them is
-        code: misses.iter().find_map(|(_, f)| f.code.clone()),
-        closed: true,
-        ..Fault::own(each(|fault| fault.message.clone()))
     }
 }

@@ -6,6 +6,7 @@ use super::settings::Settings;
 use anyhow::{Result, bail};
 use rand::seq::SliceRandom;
 use socket2::{SockRef, TcpKeepalive};
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -76,6 +77,15 @@ pub enum Address {
     Socket,
     /// One of the addresses that its name has.
     Tcp(SocketAddr),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Socket => f.write_str("a socket"),
+            Self::Tcp(address) => address.fmt(f),
+        }
+    }
 }
 
 /// The addresses of an endpoint, in any order where load is to be balanced.

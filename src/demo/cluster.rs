@@ -63,7 +63,7 @@ impl Cluster {
     pub fn start(options: &Options) -> Result<Self, Error> {
         let say = |text: &str| match &options.progress {
             Some(progress) => progress(text),
-            None => eprintln!("jobtop: {text}"),
+            None => crate::out::tell(text),
         };
         let search = Search::from_env(options.bindir.clone());
         let binaries = match search.run()? {

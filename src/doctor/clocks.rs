@@ -37,34 +37,57 @@ pub fn part(seen: &Seen<'_>) -> Part {
         return part;
     }
     let limit = seen.config.thresholds.clock_skew;
-    let (mut known, mut wrong) = (0, 0);
-    for w in &seen.snapshot.workers {
-        let Some(skew) = w.clock_skew_s else { continue };
-        known += 1;
-        if skew.abs() > limit {
-            wrong += 1;
-            let text = format!("{}: {}, as its claims tell", w.worker, off(skew));
-            part.say(Level::NeedsDoing, "workers", text);
-        }
+    let workers = seen.snapshot.workers.iter();
+    let known = workers.filter_map(|w| Some((w.worker.as_str(), w.clock_skew_s?)));
+    let known: Vec<(&str, f64)> = known.collect();
+    let wrong = wrong(&known, limit);
+    for (by, workers) in &wrong {
+        let text = format!("{}: {by}, as their claims tell", workers.join(", "));
+        part.say(Level::NeedsDoing, "workers", text);
     }
     let whose = writing.join(", ");
-    match (known, wrong) {
+    match (known.len(), wrong.len()) {
         (0, _) => part.say(
             Level::Note,
             "workers",
             format!("{whose}: workers write its times, and none claimed while this looked; the screen tells after some claims"),
         ),
-        (_, 0) => part.say(
+        (n, 0) => part.say(
             Level::Ok,
             "workers",
-            format!("{whose}: {known} claimed while this looked, their clocks agree"),
+            format!("{whose}: {n} claimed while this looked, their clocks agree"),
         ),
         _ => {}
     }
     part
 }
 
+/// Whose clock is off, by how far: those that are off by the same share a machine, or a wrong time zone.
+fn wrong<'a>(known: &[(&'a str, f64)], limit: f64) -> Vec<(String, Vec<&'a str>)> {
+    let mut wrong: Vec<(String, Vec<&str>)> = Vec::new();
+    for (worker, skew) in known.iter().filter(|(_, skew)| skew.abs() > limit) {
+        match wrong.iter_mut().find(|(by, _)| *by == off(*skew)) {
+            Some((_, workers)) => workers.push(worker),
+            None => wrong.push((off(*skew), vec![worker])),
+        }
+    }
+    wrong
+}
+
 fn off(skew: f64) -> String {
     let way = if skew < 0.0 { "behind" } else { "ahead of" };
     format!("{} {way} the server's", fmt::duration(skew.abs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_wrong_clock_is_one_matter() {
+        let known = [("a", 3600.2), ("b", 3600.0), ("c", 0.1), ("d", -90.0)];
+        let wrong = wrong(&known, 5.0);
+        let workers: Vec<Vec<&str>> = wrong.iter().map(|(_, w)| w.clone()).collect();
+        assert_eq!(workers, [vec!["a", "b"], vec!["d"]], "{wrong:?}");
+    }
 }

@@ -1,6 +1,7 @@
 //! What one statement tells about the session, its role and the server's slots.
 
 use crate::connect::{Cells, Fault, Session};
+use crate::feed::push::shared;
 
 /// pg_use_reserved_connections and reserved_connections exist since 16.
 const FACTS: &str = "
@@ -14,9 +15,6 @@ SELECT current_user::text AS me, r.rolsuper AS superuser,
        inet_server_port()::int8 AS port
   FROM pg_roles r, pg_database d
  WHERE r.rolname = current_user AND d.datname = current_database()";
-
-/// Statements outside a transaction that must all come from one backend.
-const TRIES: usize = 4;
 
 /// The session, its role, the slots.
 #[derive(Clone, Debug, Default)]
@@ -51,7 +49,7 @@ impl Facts {
             .first()
             .ok_or_else(|| Fault::own("the server returned no row"))?;
         let limit = |column: &str| Ok::<_, Fault>(row.int(column)?.and_then(|n| n.try_into().ok()));
-        let mut facts = Self {
+        Ok(Self {
             me: row.word("me")?,
             superuser: row.flag("superuser")?.unwrap_or(false),
             signals: row.flag("signals")?.unwrap_or(false),
@@ -61,14 +59,7 @@ impl Facts {
             for_superusers: row.count("for_superusers")? as u32,
             for_reserve: row.count("for_reserve")? as u32,
             port: row.int("port")?.and_then(|n| n.try_into().ok()),
-            shared: false,
-        };
-        for _ in 0..TRIES {
-            let sql = "SELECT pg_backend_pid()::int8 AS pid";
-            let rows = db.query(sql, &[]).await?;
-            let pid = rows.first().map(|row| row.int("pid")).transpose()?;
-            facts.shared |= pid.flatten() != Some(i64::from(db.pid));
-        }
-        Ok(facts)
+            shared: shared(db, None).await?,
+        })
     }
 }

@@ -51,8 +51,9 @@ pub async fn part(db: &Session, seen: &Seen<'_>) -> Result<Part, Fault> {
             part.say(Level::Ok, "indexes", format!("{home}: it has no queue yet"));
             continue;
         };
-        if instance.relations.iter().any(|r| !r.readable) {
-            let text = format!("{home}: not examined, its tables cannot be read");
+        let closed = instance.closed();
+        if !closed.is_empty() {
+            let text = format!("{home}: not examined without {}", closed.join(", "));
             part.say(Level::Note, "indexes", text);
             continue;
         }

@@ -56,19 +56,20 @@ pub async fn part(db: &Session, seen: &Seen<'_>, sent: &Sent) -> Result<Part, Fa
             part.advise(Level::Note, "trigger", text, run.collect());
         }
     }
-    arrival(&mut part, sent, pushed);
+    arrival(&mut part, sent, pushed && !seen.facts.shared);
     fullness(&mut part, seen);
     Ok(part)
 }
 
-fn arrival(part: &mut Part, sent: &Sent, pushed: bool) {
+/// What becomes of it is a matter of its own where something is pushed, and CONNECTION does not name the pooler already.
+fn arrival(part: &mut Part, sent: &Sent, grave: bool) {
     match sent {
         Sent::Received => {
             let text = "a notification from a second session arrived";
             part.say(Level::Ok, "self-test", text);
         }
         Sent::Lost | Sent::Shared => {
-            let level = if pushed {
+            let level = if grave {
                 Level::NeedsDoing
             } else {
                 Level::Note

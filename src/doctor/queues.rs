@@ -3,13 +3,16 @@
 use super::Seen;
 use super::page::{Level, Part};
 use crate::queue::profile::Source;
-use crate::queue::{Branch, Instance};
+use crate::queue::{Branch, Half, Instance};
 use crate::ui::fmt::plural;
 
 /// Which queues were found, and what cannot be known about them.
 pub fn part(seen: &Seen<'_>) -> Part {
     let mut part = Part::new("QUEUES");
-    if seen.instances.is_empty() {
+    for half in seen.half {
+        halved(&mut part, half);
+    }
+    if seen.instances.is_empty() && seen.half.is_empty() {
         let text = "no profile fits a table of this database: another database, a profile of your own, or the reference queue";
         let run = vec!["jobtop migrate".to_string()];
         part.advise(Level::NeedsDoing, "found", text, run);
@@ -18,13 +21,53 @@ pub fn part(seen: &Seen<'_>) -> Part {
         found(&mut part, instance, seen);
         unknown(&mut part, instance);
     }
+    unread(&mut part, seen);
+    part
+}
+
+/// Probes that fail, by what ails them. What the rights explain stands there.
+fn unread(part: &mut Part, seen: &Seen<'_>) {
+    let explained = |error: &str| {
+        let mut instances = seen.instances.iter();
+        instances.any(|i| i.lacks(error, &i.closed()))
+    };
+    let mut causes: Vec<(&str, Vec<&str>)> = Vec::new();
     for probe in &seen.snapshot.probes {
-        if let Some(error) = &probe.error {
-            let text = format!("the probe {} fails: {error}", probe.name);
-            part.say(Level::NeedsDoing, "not read", text);
+        let Some(error) = probe.error.as_deref().filter(|e| !explained(e)) else {
+            continue;
+        };
+        match causes.iter_mut().find(|(e, _)| *e == error) {
+            Some((_, names)) => names.push(&probe.name),
+            None => causes.push((error, vec![&probe.name])),
         }
     }
-    part
+    for (error, names) in causes {
+        let text = match names.as_slice() {
+            [one] => format!("the probe {one} fails: {error}"),
+            all => format!("the probes {} fail: {error}", all.join(", ")),
+        };
+        part.say(Level::NeedsDoing, "not read", text);
+    }
+}
+
+fn halved(part: &mut Part, half: &Half) {
+    let (system, profile) = (half.profile.system.get_ref(), &half.profile);
+    let of = match &profile.grants.made_by {
+        Some(by) => format!(
+            "restore it; a queue of an older version gets it by {by} --schema {}",
+            half.schema
+        ),
+        None => {
+            "restore it, or name a profile that does without (profiles in the configuration)".into()
+        }
+    };
+    let text = format!(
+        "{system} in {} is not read, since {} wants what is not there: {}; {of}",
+        half.schema,
+        profile.file,
+        half.missing.join(", ")
+    );
+    part.say(Level::NeedsDoing, "half there", text);
 }
 
 fn found(part: &mut Part, instance: &Instance, seen: &Seen<'_>) {

@@ -3,23 +3,12 @@
 
 use super::page::{Level, Part};
 use super::{Seen, plan};
-use crate::action::Verb;
+use crate::action::{Verb, journal};
 use crate::connect::{Fault, Session};
-use crate::queue::action::{ActionSql, values};
+use crate::queue::action::{self, ActionSql, values};
 use crate::queue::template::ident;
 use crate::queue::{Instance, action_sql, grants};
 use crate::ui::fmt::plural;
-
-const VERBS: [Verb; 8] = [
-    Verb::Requeue,
-    Verb::RequeueFresh,
-    Verb::Cancel,
-    Verb::Release,
-    Verb::RunNow,
-    Verb::Priority(0),
-    Verb::Park,
-    Verb::Unpark,
-];
 
 /// What our role may see and do.
 pub async fn part(db: &Session, seen: &Seen<'_>) -> Result<Part, Fault> {
@@ -74,19 +63,20 @@ pub async fn part(db: &Session, seen: &Seen<'_>) -> Result<Part, Fault> {
         }
     }
     for instance in seen.instances {
-        tables(&mut part, instance, seen)?;
-        actions(&mut part, db, instance, seen).await?;
+        let closed = tables(&mut part, instance, seen)?;
+        actions(&mut part, db, instance, seen, &closed).await?;
     }
     Ok(part)
 }
 
-fn tables(part: &mut Part, instance: &Instance, seen: &Seen<'_>) -> Result<(), Fault> {
+/// Which tables cannot be read. What fails for want of them is said here, and nowhere else.
+fn tables<'a>(
+    part: &mut Part,
+    instance: &'a Instance,
+    seen: &Seen<'_>,
+) -> Result<Vec<&'a str>, Fault> {
     let all = &instance.relations;
-    let closed: Vec<&str> = all
-        .iter()
-        .filter(|r| !r.readable)
-        .map(|r| r.name.as_str())
-        .collect();
+    let closed = instance.closed();
     let home = super::home(instance);
     if closed.is_empty() {
         let text = format!(
@@ -96,7 +86,15 @@ fn tables(part: &mut Part, instance: &Instance, seen: &Seen<'_>) -> Result<(), F
         part.say(Level::Ok, "tables", text);
     } else {
         let run = grants::to_monitor(instance, &seen.facts.me)?;
-        let text = format!("{home}: cannot read {}", closed.join(", "));
+        let probes = seen.snapshot.probes.iter().filter(|p| {
+            let error = p.error.as_deref();
+            error.is_some_and(|e| instance.lacks(e, &closed))
+        });
+        let probes: Vec<&str> = probes.map(|p| p.name.as_str()).collect();
+        let mut text = format!("{home}: cannot read {}", closed.join(", "));
+        if !probes.is_empty() {
+            text += &format!(", so it has no {}", probes.join(", "));
+        }
         part.advise(Level::NeedsDoing, "tables", text, ended(run));
     }
     let hidden: Vec<&str> = all
@@ -111,7 +109,7 @@ fn tables(part: &mut Part, instance: &Instance, seen: &Seen<'_>) -> Result<(), F
         );
         part.say(Level::Note, "rows", text);
     }
-    Ok(())
+    Ok(closed)
 }
 
 async fn actions(
@@ -119,6 +117,7 @@ async fn actions(
     db: &Session,
     instance: &Instance,
     seen: &Seen<'_>,
+    closed: &[&str],
 ) -> Result<(), Fault> {
     let home = super::home(instance);
     if seen.snapshot.server.in_recovery {
@@ -128,7 +127,7 @@ async fn actions(
     let queue = instance.branches.first().and_then(|b| b.get("q"));
     let queue = queue.map_or("", String::as_str);
     let (mut may, mut not, mut why) = (Vec::new(), Vec::new(), None);
-    for verb in VERBS {
+    for verb in Verb::ALL {
         let ActionSql::Run { sql, settings, .. } = action_sql(instance, verb, queue)? else {
             continue;
         };
@@ -143,6 +142,17 @@ async fn actions(
             }
         }
     }
+    // each action leaves a row there, or is not done
+    if let (Some(table), false) = (action::journal(instance)?, may.is_empty()) {
+        match plan::explain(db, &journal::trial(&table), &instance.values, true).await {
+            Ok(_) => {}
+            Err(fault) if fault.closed => return Err(fault),
+            Err(fault) => {
+                not.append(&mut may);
+                why = Some(journal::refused(fault));
+            }
+        }
+    }
     if !may.is_empty() {
         part.say(
             Level::Ok,
@@ -151,6 +161,15 @@ async fn actions(
         );
     }
     let Some(why) = why else { return Ok(()) };
+    let cause = why.to_string();
+    if !closed.is_empty() && instance.lacks(&instance.blame(why.clone()).to_string(), closed) {
+        let text = format!(
+            "{home}: whether it may {} is seen once it reads",
+            not.join(", ")
+        );
+        part.say(Level::Note, "actions", text);
+        return Ok(());
+    }
     let level = match seen.config.allow_writes {
         true => Level::NeedsDoing,
         false => Level::Note,
@@ -159,7 +178,7 @@ async fn actions(
         true => grants::to_operate(instance, &seen.facts.me)?,
         false => Vec::new(),
     };
-    let text = format!("{home}: may not {}: {why}", not.join(", "));
+    let text = format!("{home}: may not {}: {cause}", not.join(", "));
     part.advise(level, "actions", text, ended(run));
     Ok(())
 }

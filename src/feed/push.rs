@@ -15,6 +15,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_secs(30 * 60);
 const SOON: Duration = Duration::from_secs(60);
 
+/// How often it is looked in which session of the server a statement runs.
+const LOOKS: usize = 4;
+
 /// How often the session that has listened is looked for among those of a pooler, to take it back there.
 const UNLISTENS: usize = 20;
 
@@ -37,14 +40,26 @@ pub enum Sent {
 /// # Errors
 /// Where `db` is lost.
 pub async fn test(db: &Session, target: &Target, name: &str) -> Result<Sent, Fault> {
-    match Session::open(target, Purpose::Poll, name).await {
-        Ok(sender) => {
-            let sent = from(db, &sender).await;
-            sender.close().await;
-            sent
-        }
-        Err(fault) => Ok(Sent::Untried(format!("no second session: {fault}"))),
+    let sender = Session::open(target, Purpose::Poll, name).await;
+    through(db, sender, &mut None).await
+}
+
+/// Sends `db` a notification from `sender`, which is in `kept` as long as it is open: where this is dropped before its end,
+/// whoever holds that closes it.
+async fn through(
+    db: &Session,
+    sender: Result<Session, Fault>,
+    kept: &mut Option<Session>,
+) -> Result<Sent, Fault> {
+    let sender = match sender {
+        Ok(sender) => kept.insert(sender),
+        Err(fault) => return Ok(Sent::Untried(format!("no second session: {fault}"))),
+    };
+    let sent = from(db, sender).await;
+    if let Some(sender) = kept.take() {
+        sender.close().await;
     }
+    sent
 }
 
 /// Sends `db`, which is idle, a notification from `sender`.
@@ -52,11 +67,8 @@ pub async fn test(db: &Session, target: &Target, name: &str) -> Result<Sent, Fau
 /// # Errors
 /// Where `db` is lost.
 pub async fn from(db: &Session, sender: &Session) -> Result<Sent, Fault> {
-    if db.footing() == Footing::Transaction {
-        let (ours, theirs, again) = (pid(db).await?, pid(sender).await, pid(db).await?);
-        if ours != again || theirs.is_ok_and(|theirs| theirs == ours) {
-            return Ok(Sent::Shared);
-        }
+    if db.footing() == Footing::Transaction && shared(db, Some(sender)).await? {
+        return Ok(Sent::Shared);
     }
     let channel = format!("{ECHO}{:016x}", rand::random::<u64>());
     let listened = match listen(db, &channel).await {
@@ -103,6 +115,24 @@ async fn listen(db: &Session, channel: &str) -> Result<i64, Fault> {
             Err(fault)
         }
     }
+}
+
+/// Do the statements of `db` come from more than one session of the server, or from one that `other` is given, too?
+///
+/// # Errors
+/// Where `db` is lost.
+pub async fn shared(db: &Session, other: Option<&Session>) -> Result<bool, Fault> {
+    let first = pid(db).await?;
+    for _ in 1..LOOKS {
+        let theirs = match other {
+            Some(other) => pid(other).await.ok(),
+            None => None,
+        };
+        if theirs == Some(first) || pid(db).await? != first {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 async fn pid(db: &Session) -> Result<i64, Fault> {
@@ -181,16 +211,7 @@ impl Push {
         db: &Session,
         sender: Result<Session, Fault>,
     ) -> Result<Sent, Fault> {
-        let sent = match sender {
-            Err(fault) => Sent::Untried(format!("no second session: {fault}")),
-            Ok(sender) => {
-                let sent = from(db, self.sender.insert(sender)).await;
-                if let Some(sender) = self.sender.take() {
-                    sender.close().await;
-                }
-                sent?
-            }
-        };
+        let sent = through(db, sender, &mut self.sender).await?;
         let pause = match sent {
             Sent::Untried(_) => SOON,
             _ => AGAIN,

@@ -1,6 +1,7 @@
-//! One event, one line: `2026-11-30T01:02:03.456Z INFO  connected session=poll pid=4711 …`. Whatever a value holds, it
-//! neither ends the line nor moves a cursor: it is quoted, and what is not plain text is escaped. Values of keys that sound
-//! like a secret's, and passwords in URLs, are replaced, wherever they come from.
+//! One event, one line: `2026-11-30T01:02:03.456Z [97] INFO  connected session=poll pid=4711 …`, where 97 is this process, since
+//! several may append to one file. Whatever a value holds, it neither ends the line nor moves a cursor: it is quoted, and what is
+//! not plain text is escaped. Values of keys that sound like a secret's, and passwords in URLs, are replaced, wherever they come
+//! from.
 
 use super::words;
 use crate::config::Config;
@@ -90,10 +91,10 @@ impl<'w> FormatFields<'w> for Line {
     }
 }
 
-/// When, by this machine's clock, and how grave.
+/// When, by this machine's clock, which process, and how grave.
 pub(super) fn head(level: &Level) -> String {
     let now = Utc::now().to_rfc3339_opts(SecondsFormat::Millis, true);
-    format!("{now} {:<5}", level.as_str())
+    format!("{now} [{}] {:<5}", std::process::id(), level.as_str())
 }
 
 struct Pairs<'l, 'w> {

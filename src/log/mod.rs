@@ -71,7 +71,6 @@ pub fn begin(config: &Config, command: &str) -> Result<Option<Begun>> {
     info!(
         version = env!("CARGO_PKG_VERSION"),
         command,
-        process = std::process::id(),
         level = %config.log_level.filter(),
         "jobtop begins"
     );

@@ -49,13 +49,19 @@ fn plain_name(template: &str) -> Option<String> {
     }
 }
 
-struct Found {
-    relation: Relation,
+/// A table of a name that some profile wants.
+pub(super) struct Found {
+    /// It.
+    pub relation: Relation,
     is_view: bool,
     time_zone: String,
 }
 
-async fn catalogue(session: &Session, names: BTreeSet<String>) -> Result<Vec<Found>, Fault> {
+/// All tables of these names.
+pub(super) async fn catalogue(
+    session: &Session,
+    names: BTreeSet<String>,
+) -> Result<Vec<Found>, Fault> {
     let names = names.iter().map(|n| Some(pattern(n))).collect();
     let values = BTreeMap::from([("names".to_string(), Value::Texts(names))]);
     let mut out = Vec::new();
@@ -84,7 +90,8 @@ async fn catalogue(session: &Session, names: BTreeSet<String>) -> Result<Vec<Fou
     Ok(out)
 }
 
-fn named(profile: &Profile) -> BTreeSet<String> {
+/// The tables that a profile names.
+pub(super) fn named(profile: &Profile) -> BTreeSet<String> {
     let mut names = BTreeSet::from([profile.detect.anchor.clone()]);
     names.extend(profile.detect.also.iter().map(|a| a.relation.clone()));
     let templates = profile
@@ -96,7 +103,8 @@ fn named(profile: &Profile) -> BTreeSet<String> {
     names
 }
 
-fn matches(pattern: &str, name: &str) -> bool {
+/// Is it of that name, in which `*` stands for anything?
+pub(super) fn matches(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == name,
         Some((head, tail)) => {
@@ -105,14 +113,21 @@ fn matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-fn is_it(profile: &Profile, anchor: &Found, all: &[Found]) -> bool {
+/// May it be a profile's main table, if all that is wanted is there?
+pub(super) fn fits(profile: &Profile, anchor: &Found) -> bool {
     let d = &profile.detect;
     let r = &anchor.relation;
     matches(&d.anchor, &r.name)
         && (d.views || !anchor.is_view)
         && (d.schemas.is_empty() || d.schemas.contains(&r.schema))
-        && d.columns.iter().all(|c| r.columns.contains_key(c))
         && !d.without.iter().any(|c| r.columns.contains_key(c))
+}
+
+fn is_it(profile: &Profile, anchor: &Found, all: &[Found]) -> bool {
+    let d = &profile.detect;
+    let r = &anchor.relation;
+    fits(profile, anchor)
+        && d.columns.iter().all(|c| r.columns.contains_key(c))
         && d.also.iter().all(|also| {
             all.iter().any(|f| {
                 f.relation.schema == r.schema

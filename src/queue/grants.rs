@@ -136,15 +136,12 @@ pub fn script(instance: &Instance, prefix: Option<&str>) -> Result<String, Fault
     Ok(out.0)
 }
 
-/// USAGE on the schema and SELECT on its tables.
-fn reads(instance: &Instance, role: &str) -> Vec<String> {
-    let usage = format!(
+fn usage(instance: &Instance, role: &str) -> String {
+    format!(
         "GRANT USAGE ON SCHEMA {} TO {}",
         ident(&instance.schema),
         ident(role)
-    );
-    let tables = instance.relations.iter().map(|r| select(r, role));
-    std::iter::once(usage).chain(tables).collect()
+    )
 }
 
 fn select(relation: &Relation, role: &str) -> String {
@@ -156,13 +153,21 @@ fn select(relation: &Relation, role: &str) -> String {
     )
 }
 
-/// What a role needs to read a system, whatever it has already.
+/// What a role lacks to read a system.
 pub fn to_monitor(instance: &Instance, role: &str) -> Result<Vec<String>, Fault> {
     match instance.profile.grants.made_by {
         Some(_) => Ok(vec![member(instance, "monitor", role)]),
         None => {
             let more = statements(instance, &instance.profile.grants.monitor, role)?;
-            Ok([reads(instance, role), more].concat())
+            let closed = |r: &&Relation| !r.readable;
+            let lacking = instance.relations.iter().filter(closed);
+            let selects = lacking.map(|r| select(r, role)).collect();
+            // one that may be read has the schema's USAGE
+            let usage = match instance.relations.iter().all(|r| !r.readable) {
+                true => vec![usage(instance, role)],
+                false => Vec::new(),
+            };
+            Ok([usage, selects, more].concat())
         }
     }
 }

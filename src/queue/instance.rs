@@ -266,6 +266,26 @@ impl Instance {
         Ok(Some(format!("{with}{}", bodies.join(" UNION ALL "))))
     }
 
+    /// Tables that we may not read.
+    pub fn closed(&self) -> Vec<&str> {
+        let closed = self.relations.iter().filter(|r| !r.readable);
+        closed.map(|r| r.name.as_str()).collect()
+    }
+
+    /// Is it a fault of this system's that [`blame`](Self::blame) named, for want of one of its `tables`?
+    pub fn lacks(&self, error: &str, tables: &[&str]) -> bool {
+        let rest = error.strip_prefix(&self.named());
+        let all = tables.len() == self.relations.len();
+        // without the schema's USAGE no table is named
+        rest.is_some_and(|why| {
+            why.contains("(42501)") && (all || tables.iter().any(|t| why.contains(t)))
+        })
+    }
+
+    fn named(&self) -> String {
+        format!("{} ({}): ", self.system, self.schema)
+    }
+
     /// A fault, named after the system; a lost session is no matter of the system's.
     pub fn blame(&self, fault: Fault) -> Fault {
         if fault.closed {
@@ -276,10 +296,7 @@ impl Instance {
             false => "",
         };
         Fault {
-            message: format!(
-                "{} ({}): {}{helps}",
-                self.system, self.schema, fault.message
-            ),
+            message: format!("{}{}{helps}", self.named(), fault.message),
             ..fault
         }
     }

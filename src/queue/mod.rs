@@ -7,6 +7,7 @@ pub mod check;
 pub mod columns;
 pub mod detect;
 pub mod grants;
+pub mod half;
 pub mod instance;
 pub mod load;
 pub mod made;
@@ -18,6 +19,7 @@ pub mod template;
 
 pub use action::action_sql;
 pub use detect::{Settings, detect, fan_out};
+pub use half::{Half, half_there};
 pub use instance::{Branch, Instance, Relation};
 pub use load::profiles;
 pub use profile::Profile;

@@ -3,6 +3,7 @@
 use super::pty::Pty;
 use jobtop::demo::cluster::Cluster;
 use jobtop::migrate::{NotifyChange, apply};
+use std::process::Command;
 use std::time::{Duration, Instant};
 use tokio_postgres::{Config, SimpleQueryMessage};
 
@@ -120,7 +121,19 @@ impl Place {
 
     /// The binary without a terminal: exit code, stdout, stderr.
     pub fn run(&self, args: &[&str]) -> (i32, String, String) {
-        let output = std::process::Command::new(env!("CARGO_BIN_EXE_jobtop"))
+        self.run_by(Command::new(env!("CARGO_BIN_EXE_jobtop")), args)
+    }
+
+    /// The same, started by a shell that leads its output as `redirected` says: `>&-`, `| head -1`. The exit code is jobtop's.
+    pub fn run_to(&self, redirected: &str, args: &[&str]) -> (i32, String, String) {
+        let mut shell = Command::new("bash");
+        let script = format!("\"$0\" \"$@\" {redirected}; exit ${{PIPESTATUS[0]}}");
+        shell.args(["-c", &script, env!("CARGO_BIN_EXE_jobtop")]);
+        self.run_by(shell, args)
+    }
+
+    fn run_by(&self, mut command: Command, args: &[&str]) -> (i32, String, String) {
+        let output = command
             .args(args)
             .env("XDG_CONFIG_HOME", "/nonexistent")
             .env("XDG_STATE_HOME", super::state_home())

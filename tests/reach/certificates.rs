@@ -70,6 +70,7 @@ impl Certificates {
         let (ca, issuer) = authority("an authority");
         let (stranger, other_issuer) = authority("another authority");
         made.put("ca.crt", &ca, 0o644);
+        made.put("namesake.crt", &authority("an authority").0, 0o644);
         made.put("stranger.crt", &stranger, 0o644);
         let mut expired = names(&["localhost", "127.0.0.1"], "localhost");
         expired.not_before = date_time_ymd(2019, 1, 1);

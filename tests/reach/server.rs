@@ -18,6 +18,7 @@ hostssl   all only_tls     127.0.0.1/32 trust
 hostnossl all only_plain   127.0.0.1/32 trust
 host      all only_tls     127.0.0.1/32 reject
 host      all only_plain   127.0.0.1/32 reject
+host      all unwanted     127.0.0.1/32 reject
 host      all scram        127.0.0.1/32 scram-sha-256
 host      all clear        127.0.0.1/32 password
 host      all all          127.0.0.1/32 trust
@@ -27,6 +28,7 @@ host      all all          ::1/128      trust
 const ROLES: &str = "
 SET password_encryption = 'scram-sha-256';
 CREATE ROLE certified LOGIN; CREATE ROLE only_tls LOGIN; CREATE ROLE only_plain LOGIN; CREATE ROLE anybody LOGIN;
+CREATE ROLE unwanted LOGIN;
 CREATE ROLE scram LOGIN PASSWORD 's3cret:\\'; CREATE ROLE clear LOGIN PASSWORD 's3cret:\\';
 CREATE ROLE reader LOGIN; ALTER ROLE reader SET default_transaction_read_only = on;
 CREATE DATABASE app;";

@@ -59,7 +59,10 @@ async fn every_mode_does_what_libpqs_does() {
                     Ok((words, _)) => words,
                     Err(error) => {
                         let home = server.home.display().to_string();
-                        error.replace(&home, "HOME")
+                        let certificates = server.certificates.0.display().to_string();
+                        error
+                            .replace(&home, "HOME")
+                            .replace(&certificates, "CERTIFICATES")
                     }
                 });
             }
@@ -83,7 +86,11 @@ async fn a_root_certificate_in_its_usual_place_counts() {
         server.port
     );
     let _turn = server.shows("good").await;
-    for (root, expected) in [("ca.crt", true), ("stranger.crt", false)] {
+    for (root, expected) in [
+        ("ca.crt", true),
+        ("stranger.crt", false),
+        ("namesake.crt", false),
+    ] {
         std::fs::copy(
             server.certificates.path(root),
             home.join(".postgresql/root.crt"),
@@ -92,10 +99,117 @@ async fn a_root_certificate_in_its_usual_place_counts() {
         let ours = server.string(&string, &env, SSL).await;
         assert_eq!(ours.is_ok(), expected, "{root}: {ours:?}");
         assert_eq!(server.psql(&["-d", &string], &env, SSL).is_ok(), expected);
-        if let Ok((words, _)) = ours {
-            assert_eq!(words, "TLS 1.3, verified, name not checked");
+        match ours {
+            Ok((words, _)) => assert_eq!(words, "TLS 1.3, verified, name not checked"),
+            Err(error) => {
+                let file = home.join(".postgresql/root.crt");
+                let file = file.display();
+                let words = format!("no authority in {file}, which counts because it is there:");
+                assert!(error.contains(&words), "{error}");
+                let way_out = "sslmode=require without that file encrypts without verifying";
+                assert!(error.contains(way_out), "{error}");
+            }
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_both_ways_tells_both_reasons() {
+    let server = server();
+    let stranger = server.certificates.path("stranger.crt");
+    let unknown =
+        format!("the server's certificate comes from no authority in {stranger} (sslrootcert):");
+    let (with, without) = ("; with TLS: ", "; without TLS: ");
+    for (certificate, user, mode, root, parts) in [
+        (
+            "good",
+            "only_tls",
+            "prefer",
+            stranger.as_str(),
+            ["with TLS: ", &unknown, without, "no encryption (28000)"].as_slice(),
+        ),
+        (
+            "good",
+            "only_tls",
+            "allow",
+            &stranger,
+            &["without TLS: ", "no encryption (28000)", with, &unknown],
+        ),
+        (
+            "good",
+            "unwanted",
+            "prefer",
+            "",
+            &["SSL encryption or no encryption: allow it in pg_hba.conf (28000)"],
+        ),
+        (
+            "good",
+            "unwanted",
+            "allow",
+            "",
+            &["no encryption or SSL encryption: allow it in pg_hba.conf (28000)"],
+        ),
+        (
+            "off",
+            "unwanted",
+            "prefer",
+            "",
+            &["no encryption: allow it in pg_hba.conf (28000)"],
+        ),
+        (
+            "good",
+            "nobody",
+            "prefer",
+            "",
+            &["role \"nobody\" does not exist (28000)"],
+        ),
+    ] {
+        let _turn = server.shows(certificate).await;
+        let string = format!(
+            "host=localhost hostaddr=127.0.0.1 port={} user={user} dbname=app sslmode={mode} sslrootcert='{root}'",
+            server.port
+        );
+        let error = server.string(&string, &[], SSL).await.expect_err(&string);
+        let theirs = server.psql(&["-d", &string], &[], SSL);
+        let theirs = theirs.expect_err(&string).to_lowercase();
+        let mut rest = error.replace("SSL on", "SSL encryption");
+        rest = rest.replace("SSL off", "no encryption");
+        for part in parts {
+            let at = rest.find(part);
+            let at = at.unwrap_or_else(|| panic!("{user} {mode}: no {part:?} in {error}"));
+            rest = rest.split_off(at + part.len());
+        }
+        assert!(rest.is_empty() || rest.starts_with(" give"), "{rest}");
+        let user_said = error.matches(&format!("\"{user}\"")).count();
+        assert_eq!(user_said, 1, "{error}");
+        // psql, too, says both
+        let both = ["ssl encryption", "no encryption"].map(|w| theirs.contains(w));
+        assert!(
+            !parts[0].contains(" or ") || both == [true, true],
+            "{theirs}"
+        );
+    }
+}
+
+/// A name with two addresses: nobody listens at the one, and at the other somebody is silent.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_address_of_a_host_tells_its_reason_once() {
+    let server = server();
+    let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let port = silent.local_addr().expect("an address").port();
+    let string = format!("host=localhost port={port} user=anybody dbname=app connect_timeout=1");
+    let two = tokio::net::lookup_host(("localhost", port)).await;
+    let two = two.expect("known").filter(|a| a.is_ipv6()).count() > 0;
+    let error = server.string(&string, &[], SSL).await.expect_err("refused");
+    if two {
+        let first = format!("[::1]:{port}: Connection refused (os error 111)");
+        let second = format!("127.0.0.1:{port}: it does not answer");
+        assert!(error.contains(&first) && error.contains(&second), "{error}");
+    }
+    drop(silent);
+    let error = server.string(&string, &[], SSL).await.expect_err("refused");
+    assert!(error.starts_with("Connection refused"), "{error}");
+    assert_eq!(error.matches("Connection refused").count(), 1, "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -108,10 +222,8 @@ async fn the_system_s_authorities_verify_the_whole_name() {
     );
     // the machine does not know our authority
     let error = server.string(&string, &[], SSL).await.expect_err("refused");
-    assert!(
-        error.contains("no authority that is trusted here"),
-        "{error}"
-    );
+    let words = "no authority in what this machine trusts (sslrootcert=system)";
+    assert!(error.contains(words), "{error}");
     // rustls-native-certs takes what OpenSSL would: here a machine that knows it
     let ca = server.certificates.path("ca.crt");
     for (host, words) in [
@@ -212,10 +324,16 @@ async fn revoked_certificates_are_refused_where_libpq_refuses_them() {
             match ours {
                 // nothing is verified without authorities
                 Ok(_) => assert!(error.is_empty() || root.is_empty(), "{string}"),
-                Err(said) => assert!(
-                    !error.is_empty() && said.contains(error),
-                    "{string}: {said}"
-                ),
+                Err(said) => {
+                    assert!(
+                        !error.is_empty() && said.contains(error),
+                        "{string}: {said}"
+                    );
+                    // by its name, wherever it was given
+                    let set = settings.split(['=', ' ']).filter(|w| w.starts_with('/'));
+                    let mut files = set.chain(env.iter().map(|(_, path)| *path));
+                    assert!(files.all(|file| said.contains(file)), "{string}: {said}");
+                }
             }
         }
     }
@@ -493,6 +611,10 @@ async fn client_certificates_prove_who_we_are() {
             format!("sslcert={good} sslkey={impostor}"),
             "cannot be used",
         ),
+        (
+            format!("sslcert={} sslkey={impostor}", c.path("stranger.crt")),
+            "cannot be used",
+        ),
         ("sslcert=/nonexistent".into(), "client certificate"),
         (
             format!("sslcert={good} sslkey={key} sslcertmode=disable"),
@@ -507,10 +629,24 @@ async fn client_certificates_prove_who_we_are() {
         let ours = server.string(&string, &[], "SELECT current_user").await;
         match &ours {
             Ok((_, user)) => assert!(error.is_empty() && user == "certified", "{settings}"),
-            Err(said) => assert!(
-                !error.is_empty() && said.contains(error),
-                "{settings}: {said}"
-            ),
+            Err(said) => {
+                assert!(
+                    !error.is_empty() && said.contains(error),
+                    "{settings}: {said}"
+                );
+                // the file is named, also where it is the usual one that is not there
+                let home = server.home.join(".postgresql/postgresql.crt");
+                let set = settings.split(['=', ' ']).filter(|w| w.starts_with('/'));
+                let set: Vec<&str> = set.collect();
+                let named = match set.as_slice() {
+                    [] => said.contains(home.to_str().expect("a path")),
+                    files if !settings.contains("sslcertmode") => {
+                        files.iter().any(|file| said.contains(file))
+                    }
+                    _ => said.contains("sslcertmode=disable"),
+                };
+                assert!(named, "{settings}: {said}");
+            }
         }
         // a setting of libpq 16
         if !settings.contains("sslcertmode") {

@@ -20,6 +20,11 @@ fn another_server_may_answer_at_the_same_address() {
     let url = format!("postgres://postgres@127.0.0.1:{}/postgres", line.port);
     let mut pty = watching(&url, &["--allow-writes"]);
     place.sql("CHECKPOINT");
+    // it ran while the first one was still seen: no restart, then
+    until("age of the second server", || {
+        let age = "SELECT clock_timestamp() - pg_postmaster_start_time() > interval '3 s'";
+        other.value(age) == "t"
+    });
     // the first one dies, and nobody answers for a while: at most two attempts a second
     line.refuse(true);
     line.cut();
@@ -43,6 +48,7 @@ fn another_server_may_answer_at_the_same_address() {
         Instant::now(),
         NOTHING,
     );
+    pty.wait_text("s: another server answers now");
     assert!(pty.screen().contains("primary"), "{}", pty.screen());
     other.value("SELECT 1");
     // and then as a standby that only reads

@@ -40,6 +40,8 @@ fn restarts_and_a_crash_are_outlived() {
         pty.keys("0");
         let begun = Instant::now();
         cluster.up().expect("up");
+        // said until a key, and once
+        pty.wait_text("s: the server was restarted");
         back(&pty, fault, &said, begun, NOTHING);
         // a retry every 0.8 s, a second at most
         assert!(

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Certificates, one or more.
-type Certificates = Vec<CertificateDer<'static>>;
+pub type Certificates = Vec<CertificateDer<'static>>;
 
 /// What this machine trusts (SSL_CERT_FILE and SSL_CERT_DIR say otherwise).
 pub fn system() -> Result<Certificates> {

@@ -6,6 +6,7 @@ mod key;
 mod name;
 mod proof;
 mod revoked;
+mod roots;
 mod verify;
 mod words;
 
@@ -15,13 +16,15 @@ pub(super) use words::{not_direct, words};
 
 use super::Secret;
 use super::settings::{self, Env, Settings};
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use proof::Proof;
+use roots::Roots;
 use rustls::crypto::ring::default_provider;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, SupportedProtocolVersion};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use verify::Unusable;
 
 /// `sslmode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,17 +59,6 @@ const MODES: [(&str, Mode); 6] = [
     ("verify-ca", Mode::VerifyCa),
     ("verify-full", Mode::VerifyFull),
 ];
-
-/// Whose signature on the server's certificate counts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Roots {
-    /// The authorities that this machine trusts.
-    System,
-    /// Those in a file that was named.
-    File(PathBuf),
-    /// Those in `~/.postgresql/root.crt`, if it is there.
-    Usual(PathBuf),
-}
 
 /// Our own certificate and key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -209,24 +201,24 @@ impl Tls {
             "no TLS version is left by ssl_min_protocol_version and ssl_max_protocol_version: 1.2 and 1.3 are supported"
         );
         let provider = Arc::new(default_provider());
-        let roots = match &self.roots {
-            Roots::System => Some(files::system()?),
-            Roots::File(path) => Some(files::certificates(path)?),
-            Roots::Usual(path) if path.exists() => Some(files::certificates(path)?),
-            Roots::Usual(path) if self.mode >= Mode::VerifyCa => bail!(
-                "there is no root certificate to verify the server's with: give sslrootcert=FILE, sslrootcert=system, or put it \
-                 into {}",
-                path.display()
-            ),
-            Roots::Usual(_) => None,
-        };
+        let roots = self.roots.load(self.mode)?;
         let full = self.mode == Mode::VerifyFull;
         let revoked = match (&roots, &self.roots) {
             // libpq looks for revoked certificates only where it has a file of authorities
             (None, _) | (_, Roots::System) => None,
             _ => self.revoked.load(),
         };
-        let (verifier, witness) = verify::verifier(roots, revoked, full, provider.clone())?;
+        let verifier = verify::verifier(roots, revoked, full, provider.clone());
+        let (verifier, witness) = verifier.map_err(|unusable| match unusable {
+            Unusable::Roots => anyhow!(
+                "no certificate can be read in {}: X.509 version 3 is needed",
+                self.roots.words()
+            ),
+            Unusable::Lists(error) => anyhow!(
+                "a list of revoked certificates cannot be used in {}: {error}; make it with version 2",
+                self.revoked.words()
+            ),
+        })?;
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(self.versions)?
             .dangerous()
@@ -234,18 +226,24 @@ impl Tls {
         let pair = match &self.client {
             Some(client) => {
                 let phrase = client.phrase.as_ref().or(phrase);
-                files::pair(&client.certificate, &client.key, phrase)?
+                let pair = files::pair(&client.certificate, &client.key, phrase)?;
+                pair.map(|pair| (client, pair))
             }
             None => None,
         };
         ensure!(
             pair.is_some() || !self.client.as_ref().is_some_and(|c| c.needed),
-            "sslcertmode=require, and there is no client certificate: give sslcert and sslkey"
+            "sslcertmode=require wants a client certificate, and {}: give sslcert and sslkey",
+            self.shows()
         );
         let mut config = match pair {
-            Some((chain, key)) => match Proof::new(chain, key, &provider, &witness) {
+            Some((client, (chain, key))) => match Proof::new(chain, key, &provider, &witness) {
                 Ok(proof) => builder.with_client_cert_resolver(Arc::new(proof)),
-                Err(error) => bail!("the client certificate and its key cannot be used: {error}"),
+                Err(error) => bail!(
+                    "the client certificate {} and its key {} cannot be used: {error}",
+                    client.certificate.display(),
+                    client.key.display()
+                ),
             },
             None => builder.with_no_client_auth(),
         };
@@ -256,8 +254,17 @@ impl Tls {
         Ok((config, witness))
     }
 
+    /// What we have to show for a certificate of our own.
+    pub fn shows(&self) -> String {
+        match self.client_certificate() {
+            Some(path) if path.exists() => format!("ours is {}", path.display()),
+            Some(path) => format!("there is none in {}", path.display()),
+            None => "sslcertmode=disable shows none".into(),
+        }
+    }
+
     /// Which file would hold our certificate, for a server that wants one.
-    pub fn client_certificate(&self) -> Option<&std::path::Path> {
+    pub fn client_certificate(&self) -> Option<&Path> {
         self.client.as_ref().map(|c| c.certificate.as_path())
     }
 }

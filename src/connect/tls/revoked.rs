@@ -37,6 +37,20 @@ impl Places {
         Some(lists)
     }
 
+    /// Where they are looked for, in words.
+    pub fn words(&self) -> String {
+        let named = [("sslcrl", &self.file), ("sslcrldir", &self.directory)];
+        let named = named.into_iter().filter_map(|(name, path)| {
+            let path = path.as_ref()?;
+            Some(format!("{} ({name})", path.display()))
+        });
+        let named: Vec<String> = named.collect();
+        match named.is_empty() {
+            true => self.usual.display().to_string(),
+            false => named.join(" or "),
+        }
+    }
+
     /// What the person at the terminal should know.
     pub fn warning(&self) -> Option<String> {
         let path = self.file.as_ref()?;

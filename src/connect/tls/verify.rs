@@ -2,7 +2,6 @@
 
 use super::name;
 use super::revoked::Lists;
-use anyhow::{Result, anyhow};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_name;
@@ -42,13 +41,21 @@ impl Witness {
     }
 }
 
+/// Files that no verifier can be made of.
+pub enum Unusable {
+    /// None of the root certificates can be read.
+    Roots,
+    /// One of the lists cannot, and why.
+    Lists(String),
+}
+
 /// A verifier: against `roots`, if there are any, and the lists of `revoked` certificates, if so; with the host's name, if so.
 pub fn verifier(
     roots: Option<Vec<CertificateDer<'static>>>,
     revoked: Option<Lists>,
     name: bool,
     provider: Arc<CryptoProvider>,
-) -> Result<(Arc<Verifier>, Arc<Witness>)> {
+) -> Result<(Arc<Verifier>, Arc<Witness>), Unusable> {
     let verified = match (&roots, name) {
         (None, _) => "not verified",
         (_, false) => "verified, name not checked",
@@ -66,9 +73,7 @@ pub fn verifier(
         let mut store = RootCertStore::empty();
         let (good, _) = store.add_parsable_certificates(trusted.iter().cloned());
         if good == 0 {
-            return Err(anyhow!(
-                "none of the root certificates can be read: X.509 version 3 is needed"
-            ));
+            return Err(Unusable::Roots);
         }
         // libpq has OpenSSL look at the whole chain, and there a certificate of an authority without a list of its own is
         // refused, as is a list that has expired: webpki's own policy for the one, not for the other
@@ -76,9 +81,7 @@ pub fn verifier(
             .with_crls(revoked.iter().flatten().cloned())
             .enforce_revocation_expiration()
             .build();
-        Some(built.map_err(|e| {
-            anyhow!("a list of sslcrl or sslcrldir cannot be used: {e}; make it with version 2")
-        })?)
+        Some(built.map_err(|e| Unusable::Lists(e.to_string()))?)
     };
     let verifier = Verifier {
         inner,

@@ -9,7 +9,7 @@ use std::error::Error as StdError;
 pub fn words(error: &(dyn StdError + 'static), endpoint: &Endpoint, tls: &Tls) -> Option<String> {
     let found = find(error)?;
     Some(match found {
-        Error::InvalidCertificate(why) => certificate(why, endpoint),
+        Error::InvalidCertificate(why) => certificate(why, endpoint, tls),
         Error::AlertReceived(alert) => refused(*alert, tls),
         Error::PeerIncompatible(_) => {
             "the server offers no TLS that can be used: 1.2 or 1.3 are needed, with common ciphers"
@@ -44,9 +44,15 @@ fn find<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Error> {
     None
 }
 
-fn certificate(why: &CertificateError, endpoint: &Endpoint) -> String {
+fn certificate(why: &CertificateError, endpoint: &Endpoint, tls: &Tls) -> String {
     use CertificateError as E;
-    let unverified = "sslmode=require without a root certificate encrypts without verifying";
+    let (trusted, lists) = (tls.roots.words(), tls.revoked.words());
+    let unverified = |file: Option<String>| {
+        let file = file.unwrap_or("a root certificate".into());
+        format!("sslmode=require without {file} encrypts without verifying")
+    };
+    let file = tls.roots.file().map(|f| f.display().to_string());
+    let that = file.as_ref().map(|_| "that file".to_string());
     match why {
         E::NotValidForNameContext { presented, .. } if !presented.is_empty() => {
             let name = |n: &String| match n.split_once('(') {
@@ -67,30 +73,36 @@ fn certificate(why: &CertificateError, endpoint: &Endpoint) -> String {
             endpoint.host
         ),
         E::Expired | E::ExpiredContext { .. } => {
-            format!("the server's certificate has expired: renew it; {unverified}")
+            format!(
+                "the server's certificate has expired: renew it; {}",
+                unverified(file)
+            )
         }
-        E::Revoked => "the server's certificate has been revoked by its authority: have it replaced, and trust nothing that shows it"
-            .into(),
-        E::UnknownRevocationStatus => {
-            "sslcrl, sslcrldir or ~/.postgresql/root.crl has no list from the authority of the server's certificate: add that, or leave them out"
-                .into()
-        }
-        E::ExpiredRevocationList | E::ExpiredRevocationListContext { .. } => {
-            "the list of revoked certificates (sslcrl, sslcrldir or ~/.postgresql/root.crl) has expired: fetch the authority's new one"
-                .into()
-        }
+        E::Revoked => format!(
+            "the server's certificate has been revoked by its authority, says {lists}: have it replaced, and trust nothing that \
+             shows it"
+        ),
+        E::UnknownRevocationStatus => format!(
+            "{lists} has no list from the authority of the server's certificate: add that, or do without lists"
+        ),
+        E::ExpiredRevocationList | E::ExpiredRevocationListContext { .. } => format!(
+            "the list of revoked certificates has expired in {lists}: fetch the authority's new one"
+        ),
         E::NotValidYet | E::NotValidYetContext { .. } => {
             "the server's certificate is not valid yet: look at the clocks of both machines".into()
         }
         E::Other(error) if format!("{error:?}").contains("CaUsedAsEndEntity") => format!(
-            "the server's certificate is its own authority, which is not trusted here: give that certificate itself with \
-             sslrootcert=FILE; {unverified}"
+            "the server's certificate is its own authority, which is not in {trusted}: give that certificate itself with \
+             sslrootcert=FILE; {}",
+            unverified(that)
         ),
-        E::UnknownIssuer => format!(
-            "the server's certificate comes from no authority that is trusted here: give the authority's certificate with \
-             sslrootcert=FILE; {unverified}"
+        // signed by another authority of that name
+        E::UnknownIssuer | E::BadSignature => format!(
+            "the server's certificate comes from no authority in {trusted}: give the authority's certificate with \
+             sslrootcert=FILE; {}",
+            unverified(that)
         ),
-        other => format!("the server's certificate cannot be used: {other}"),
+        other => format!("the server's certificate cannot be used with {trusted}: {other}"),
     }
 }
 
@@ -98,9 +110,10 @@ fn refused(alert: AlertDescription, tls: &Tls) -> String {
     use AlertDescription as A;
     let file = tls.client_certificate().filter(|p| p.exists());
     match (alert, file) {
-        (A::CertificateRequired | A::HandshakeFailure | A::AccessDenied, None) => {
-            "the server wants a client certificate: give sslcert=FILE and sslkey=FILE".into()
-        }
+        (A::CertificateRequired | A::HandshakeFailure | A::AccessDenied, None) => format!(
+            "the server wants a client certificate, and {}: give sslcert=FILE and sslkey=FILE",
+            tls.shows()
+        ),
         (A::NoApplicationProtocol, _) => {
             "the server speaks another protocol than Postgres's: look at host and port".into()
         }

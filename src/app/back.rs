@@ -1,0 +1,98 @@
+//! What is said once when a lost connection is back: how long it was away, and whether it is the same server. One that was
+//! restarted has forgotten what it counted, and whoever was connected has lost a transaction.
+
+use crate::probe::Snapshot;
+use crate::probe::server::Server;
+use crate::ui::fmt;
+
+/// Seconds by which the clocks of two servers may differ.
+const SLACK: f64 = 1.0;
+
+/// What became of the server meanwhile, in words; `None` where it is the one from before.
+pub fn changed(before: &Snapshot, now: &Snapshot) -> Option<String> {
+    let (old, new) = (&before.server, &now.server);
+    let same = old
+        .started_at
+        .zip(new.started_at)
+        .is_none_or(|(a, b)| a == b);
+    if old.host != new.host {
+        return Some(format!("another server answers now, {}", new.host));
+    }
+    if same {
+        return (old.in_recovery && !new.in_recovery).then(|| "it was promoted meanwhile".into());
+    }
+    // whoever ran while the old one was still seen is not the old one
+    let ran = before.taken_at.zip(new.started_at);
+    let other = ran
+        .and_then(|(seen, start)| seen.since(start))
+        .is_some_and(|s| s > SLACK);
+    let what = match other {
+        true => "another server answers now",
+        false => "the server was restarted",
+    };
+    let notes = [standby(old, new), version(old, new)];
+    Some(
+        notes
+            .into_iter()
+            .flatten()
+            .fold(what.into(), |text, note| text + &note),
+    )
+}
+
+fn standby(old: &Server, new: &Server) -> Option<String> {
+    (old.in_recovery != new.in_recovery).then(|| match new.in_recovery {
+        true => ", a standby".into(),
+        false => ", a primary".into(),
+    })
+}
+
+fn version(old: &Server, new: &Server) -> Option<String> {
+    (old.version != new.version).then(|| format!(", Postgres {}", new.version))
+}
+
+/// The sentence, after so many seconds.
+pub fn sentence(away: f64, changed: Option<&str>) -> String {
+    let back = format!("back after {}", fmt::duration(away));
+    changed.map_or(back.clone(), |what| format!("{back}: {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::ServerTime;
+
+    fn seen(started: f64, taken: f64, change: impl FnOnce(&mut Server)) -> Snapshot {
+        let mut snapshot = Snapshot {
+            taken_at: ServerTime::from_epoch(taken),
+            ..Snapshot::default()
+        };
+        snapshot.server.started_at = ServerTime::from_epoch(started);
+        snapshot.server.version = "15.18".into();
+        change(&mut snapshot.server);
+        snapshot
+    }
+
+    #[test]
+    fn a_restart_is_told_from_another_server_and_from_nothing() {
+        let before = seen(1e9, 2e9, |_| {});
+        let told = |now: &Snapshot| changed(&before, now);
+        let says = |now: Snapshot| told(&now).unwrap_or_default();
+        assert_eq!(says(seen(1e9, 2e9 + 9.0, |_| {})), "");
+        let restarted = seen(2e9 + 3.0, 2e9 + 9.0, |_| {});
+        assert_eq!(says(restarted), "the server was restarted");
+        let newer = seen(2e9 + 3.0, 2e9 + 9.0, |s| s.version = "15.19".into());
+        assert_eq!(says(newer), "the server was restarted, Postgres 15.19");
+        let other = seen(15e8, 2e9 + 9.0, |s| s.in_recovery = true);
+        assert_eq!(says(other), "another server answers now, a standby");
+        let host = seen(15e8, 2e9 + 9.0, |s| s.host = "db2".into());
+        assert_eq!(says(host), "another server answers now, db2");
+        let standby = seen(1e9, 2e9, |s| s.in_recovery = true);
+        let promoted = changed(&standby, &seen(1e9, 2e9 + 9.0, |_| {}));
+        assert_eq!(promoted.as_deref(), Some("it was promoted meanwhile"));
+        // what is not known is no news
+        let mut unknown = seen(1e9, 2e9 + 9.0, |_| {});
+        unknown.server.started_at = None;
+        assert_eq!(told(&unknown), None);
+        assert_eq!(sentence(1.14, None), "back after 1.1s");
+    }
+}
