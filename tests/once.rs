@@ -442,46 +442,32 @@ fn nothing_is_printed_into_the_void_in_silence() {
         &[url, "--once", "--json"],
     ];
     for args in commands {
-        let full = "No space left on device (os error 28)\n";
-        for (to, why) in [
-            (">/dev/full", full),
-            (">&-", "it is closed: give it a file, a pipe or /dev/null\n"),
-            (
-                "1</dev/null",
-                "it is closed: give it a file, a pipe or /dev/null\n",
-            ),
-        ] {
-            let (code, _, err) = place.run_to(to, args);
-            let end = format!("cannot write to stdout: {why}");
-            assert!(
-                code == 1 && err.ends_with(&end) && err.lines().count() == 1,
-                "{args:?} {to}: {code} {err}"
-            );
-        }
+        let (code, _, err) = place.run_to(">/dev/full", args);
+        let end = "cannot write to stdout: No space left on device (os error 28)\n";
+        assert!(
+            code == 1 && err.ends_with(end) && err.lines().count() == 1,
+            "{args:?}: {code} {err}"
+        );
         for to in ["| true", ">/dev/null"] {
             let (code, _, err) = place.run_to(to, args);
             assert_eq!((code, err.as_str()), (0, ""), "{args:?} {to}");
         }
     }
     for args in [[url, "--once"], [url, "--check"]] {
-        for to in [">/dev/full", ">&-"] {
-            let (code, _, err) = place.run_to(to, &args);
-            assert!(
-                code == 1 && err.contains("cannot write to stdout"),
-                "{args:?} {to}: {code} {err}"
-            );
-        }
+        let (code, _, err) = place.run_to(">/dev/full", &args);
+        assert!(
+            code == 1 && err.contains("cannot write to stdout"),
+            "{args:?}: {code} {err}"
+        );
     }
 }
 
-/// What was done is said where it can be, and nothing is begun of which nobody could hear.
+/// What was done is said where it can be.
 #[test]
 fn an_action_whose_report_cannot_be_written_says_so_on_stderr() {
     let place = Place::new("unheard");
     let requeue = ["requeue", "1", "--yes", "--json", "-d", &place.url];
     let state = "SELECT status FROM agent_queue.tasks WHERE id = 1";
-    let (code, _, err) = place.run_to(">&-", &requeue);
-    assert_eq!((code, place.value(state).as_str()), (1, "failed"), "{err}");
     let (code, _, err) = place.run_to(">/dev/full", &requeue);
     assert_eq!(
         (code, place.value(state).as_str()),

@@ -127,10 +127,6 @@ fn log(cli: &Cli) -> Result<Option<Begun>, Exit> {
 }
 
 fn carry_out(cli: Cli) -> Exit {
-    // nothing is done of which nobody would hear
-    if let Err(error) = out::check() {
-        return Exit::Error(format!("{error:#}"));
-    }
     let result = match cli.command {
         None => watch(&cli.watch),
         Some(Command::Demo(args)) => demo::demo(&args),
