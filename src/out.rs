@@ -15,16 +15,16 @@ pub fn print(text: &str) -> Result<()> {
 /// Prints what was changed. It stays changed where nobody can read that, so the error says it too.
 ///
 /// # Errors
-/// As for [`print`].
+/// As for [`print()`].
 pub fn done(text: &str) -> Result<()> {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     print(text).with_context(|| lines.join("; "))
 }
 
-/// As [`print`], for what writes by itself.
+/// As [`print()`], for what writes by itself.
 ///
 /// # Errors
-/// As for [`print`].
+/// As for [`print()`].
 pub fn all(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
     let mut out = io::stdout();
     let written = write(&mut out).and_then(|()| out.flush());
