@@ -7,8 +7,9 @@ use anyhow::{Result, bail};
 use rand::seq::SliceRandom;
 use socket2::{SockRef, TcpKeepalive};
 use std::fmt;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio_util::either::Either;
@@ -132,18 +133,27 @@ pub async fn open(
     let file = format!(".s.PGSQL.{}", endpoint.port);
     Ok(match (address, &endpoint.way) {
         (Address::Tcp(address), _) => {
-            let stream = TcpStream::connect(address).await?;
+            let stream = TcpStream::connect(address).await.map_err(in_words)?;
             keepalive.set(&stream)?;
             Either::Left(stream)
         }
-        (_, Way::Socket(directory)) => {
-            Either::Right(UnixStream::connect(directory.join(file)).await?)
-        }
+        (_, Way::Socket(directory)) => Either::Right(socket(directory.join(file)).await?),
         // tokio takes a path that begins with a zero byte for such a name
-        (_, Way::Abstract(name)) => {
-            let path = format!("\0{name}/{file}");
-            Either::Right(UnixStream::connect(path).await?)
-        }
+        (_, Way::Abstract(name)) => Either::Right(socket(format!("\0{name}/{file}")).await?),
         (Address::Socket, Way::Tcp(_)) => return Err(io::ErrorKind::InvalidInput.into()),
     })
+}
+
+async fn socket(path: impl AsRef<Path>) -> io::Result<UnixStream> {
+    UnixStream::connect(path).await.map_err(in_words)
+}
+
+/// What the system says of a server that is not there, for those who do not know its words by heart.
+fn in_words(error: io::Error) -> io::Error {
+    match error.kind() {
+        ErrorKind::ConnectionRefused | ErrorKind::NotFound => {
+            io::Error::new(error.kind(), format!("nothing listens there: {error}"))
+        }
+        _ => error,
+    }
 }

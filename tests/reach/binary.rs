@@ -81,7 +81,7 @@ fn the_flags_are_psqls() {
         (vec!["reqeue"], "neither a command nor a URL"),
         (
             vec!["-h", "/nonexistent", "--check"],
-            "no connection to /nonexistent:5432: No such file or directory (os error 2): does the server run",
+            "no connection to /nonexistent:5432: nothing listens there: No such file or directory (os error 2): does the server run",
         ),
         (
             vec!["postgres://h/d", "-d", "x", "--once"],

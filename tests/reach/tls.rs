@@ -202,13 +202,17 @@ async fn every_address_of_a_host_tells_its_reason_once() {
     let two = two.expect("known").filter(|a| a.is_ipv6()).count() > 0;
     let error = server.string(&string, &[], SSL).await.expect_err("refused");
     if two {
-        let first = format!("[::1]:{port}: Connection refused (os error 111)");
+        let first =
+            format!("[::1]:{port}: nothing listens there: Connection refused (os error 111)");
         let second = format!("127.0.0.1:{port}: it does not answer");
         assert!(error.contains(&first) && error.contains(&second), "{error}");
     }
     drop(silent);
     let error = server.string(&string, &[], SSL).await.expect_err("refused");
-    assert!(error.starts_with("Connection refused"), "{error}");
+    assert!(
+        error.starts_with("nothing listens there: Connection refused"),
+        "{error}"
+    );
     assert_eq!(error.matches("Connection refused").count(), 1, "{error}");
 }
 
