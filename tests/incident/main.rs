@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use watch::{Look, Watch};
 
 /// Demos at a time: each is a server and forty clients.
-static STAGE: Semaphore = Semaphore::const_new(2);
+static STAGE: Semaphore = Semaphore::const_new(3);
 
 /// Refreshes for which a finding must stay away.
 const AWAY: usize = 6;
