@@ -50,9 +50,16 @@ fn version(old: &Server, new: &Server) -> Option<String> {
     (old.version != new.version).then(|| format!(", Postgres {}", new.version))
 }
 
+const BACK: &str = "back after ";
+
+/// Is it such a sentence?
+pub fn is_it(text: &str) -> bool {
+    text.starts_with(BACK)
+}
+
 /// The sentence, after so many seconds.
 pub fn sentence(away: f64, changed: Option<&str>) -> String {
-    let back = format!("back after {}", fmt::duration(away));
+    let back = format!("{BACK}{}", fmt::duration(away));
     changed.map_or(back.clone(), |what| format!("{back}: {what}"))
 }
 

@@ -42,6 +42,8 @@ impl App {
                     Link::Lost { since, .. } => since,
                     _ => {
                         self.note(Tone::Error, format!("connection lost: {reason}"));
+                        // what was said of the last return is over
+                        self.toasts.retain(|t| !back::is_it(&t.text));
                         self.now
                     }
                 };

@@ -417,6 +417,8 @@ fn a_lost_database_leaves_everything_and_is_found_again() {
     assert_eq!(app.log.iter().filter(said).count(), 1);
     app.update(app.now + 60.0, Msg::Tick);
     assert!(toasts(&app).contains("restarted"), "{}", toasts(&app));
+    news(&mut app, gone());
+    assert!(!toasts(&app).contains("back after"), "{}", toasts(&app));
     let refused = news(&mut app, News::Refused("no such database".into()));
     assert_eq!(refused, vec![Effect::Fail("no such database".into())]);
 }

@@ -89,6 +89,11 @@ impl Fault {
         }
         let source = error.source();
         let message = source.map_or_else(|| error.to_string(), |s| s.to_string());
+        // rustls' words, with a link to its manual
+        let message = match message.contains("close_notify") {
+            true => "the connection was cut: did the server's process crash?".into(),
+            false => message,
+        };
         Self {
             closed: error.is_closed() || source.is_some_and(|s| s.is::<std::io::Error>()),
             ..Self::own(message)
