@@ -133,7 +133,8 @@ impl Session {
             Ok(())
         };
         let done = self.fetch(&sql, &[], &mut take).await;
-        sent.answered(done.as_ref().map(|()| Some(1)), None);
+        let rows = usize::from(row.is_some());
+        sent.answered(done.as_ref().map(|()| Some(rows)), None);
         done?;
         let row = row.ok_or_else(|| Fault::own("the server returned no row"))?;
         self.pid = row.int("pid")?.unwrap_or(0) as i32;
