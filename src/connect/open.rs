@@ -33,6 +33,8 @@ pub struct Reached {
     pub local: bool,
     /// What protects it: `TLS 1.3, verified`, `TLS 1.3, not verified`, `none (socket)` or `NOT ENCRYPTED`.
     pub protection: String,
+    /// Why it is not encrypted, where that was tried.
+    pub unencrypted: Option<Fault>,
 }
 
 /// A connection.
@@ -187,7 +189,8 @@ impl Attempt {
             Ok(opened) => {
                 let server = opened.line.parameter("server_version");
                 let protection = opened.reached.protection.as_str();
-                info!(host, protection, server, "logged in");
+                let unencrypted = opened.reached.unencrypted.as_ref().map(told);
+                info!(host, protection, unencrypted, server, "logged in");
             }
             Err(Miss { fault, .. }) => {
                 let (sqlstate, reason) = (fault.code.as_deref(), told(fault));
@@ -235,8 +238,13 @@ impl Attempt {
                 }
                 // the handshake failed, or the server has no rule for connections with TLS
                 Err(miss) if miss.fault.is("28000") || miss.fault.tls => {
-                    let tried = self.protected(address, config, SslMode::Disable).await;
-                    tried.map_err(|last| last.after(miss.fault, WITH, WITHOUT))
+                    match self.protected(address, config, SslMode::Disable).await {
+                        Ok(mut opened) => {
+                            opened.reached.unencrypted = Some(miss.fault);
+                            Ok(opened)
+                        }
+                        Err(last) => Err(last.after(miss.fault, WITH, WITHOUT)),
+                    }
                 }
                 done => done,
             },
@@ -314,6 +322,7 @@ impl Attempt {
                 host: self.endpoint.host.clone(),
                 local: self.endpoint.local(),
                 protection,
+                unencrypted: None,
             },
         })
     }

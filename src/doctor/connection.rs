@@ -3,6 +3,7 @@
 use super::Seen;
 use super::page::{Level, Part};
 use crate::connect::Target;
+use crate::text::clean;
 use crate::ui::fmt;
 use std::ops::RangeInclusive;
 
@@ -14,15 +15,22 @@ pub fn part(seen: &Seen<'_>) -> Part {
     let mut part = Part::new("CONNECTION");
     address(&mut part, seen.target);
     let server = &seen.snapshot.server;
-    match server.tls.as_str() {
-        "NOT ENCRYPTED" | "none (socket)" if seen.target.local => {
+    match (server.tls.as_str(), &server.tls_failed) {
+        (_, Some(why)) => {
+            let text = format!(
+                "none, although TLS was tried, and failed: {}; sslmode=require stops at that",
+                clean(why)
+            );
+            part.say(Level::NeedsDoing, "encryption", text);
+        }
+        ("NOT ENCRYPTED" | "none (socket)", _) if seen.target.local => {
             part.say(Level::Ok, "encryption", "none: it stays on this machine");
         }
-        "NOT ENCRYPTED" => {
+        ("NOT ENCRYPTED", _) => {
             let text = "none: names, statements and rows travel readable; sslmode=require or an ssh tunnel hides them";
             part.say(Level::Note, "encryption", text);
         }
-        how => part.say(Level::Ok, "encryption", how),
+        (how, _) => part.say(Level::Ok, "encryption", how),
     }
     let major = server.version_num / 10_000;
     let (level, word) = match major {

@@ -34,6 +34,9 @@ pub struct Server {
     /// What protects the connection: `TLS 1.3, verified`, `TLS 1.3, not verified`, `none (socket)`, `NOT ENCRYPTED`.
     #[serde(default)]
     pub tls: String,
+    /// Why it is not encrypted, where that was tried first (`sslmode=prefer`).
+    #[serde(default)]
+    pub tls_failed: Option<String>,
     /// Role we are logged in as.
     pub user: String,
     /// A standby.
@@ -92,6 +95,7 @@ impl Server {
             database: row.word("database")?,
             host: db.reached.host.clone(),
             tls: db.reached.protection.clone(),
+            tls_failed: db.reached.unencrypted.as_ref().map(Fault::to_string),
             clock_step: snapshot.server.clock_step,
             cores: cores(db.reached.local),
             user: row.word("role")?,

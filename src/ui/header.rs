@@ -62,8 +62,13 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
     }
     let mut groups = vec![name, live, vec![writes], server];
     let mut order = vec![0usize, 3, 2, 1];
-    if !app.local && s.tls.starts_with("NOT") {
-        let words = if wide { &s.tls } else { "NO TLS" };
+    let failed = s.tls_failed.is_some();
+    if s.tls.starts_with("NOT") && (failed || !app.local) {
+        let words = match (wide, failed) {
+            (false, _) => "NO TLS".to_string(),
+            (true, true) => format!("{}: TLS failed", s.tls),
+            (true, false) => s.tls.clone(),
+        };
         groups.insert(3, vec![ink(words, Ink::Warn)]);
         order = vec![0, 3, 4, 2, 1];
     } else if wide && s.tls.starts_with("TLS") {
@@ -191,7 +196,11 @@ mod tests {
     fn header(tls: &str, local: bool, width: u16) -> String {
         let mut app = fixture::incident();
         let mut snapshot = (**app.snapshot.as_ref().expect("data")).clone();
+        let (tls, failed) = tls
+            .split_once(": ")
+            .map_or((tls, None), |(t, f)| (t, Some(f)));
         snapshot.server.tls = tls.into();
+        snapshot.server.tls_failed = failed.map(String::from);
         app.snapshot = Some(snapshot.into());
         app.local = local;
         line(&app, width).to_string()
@@ -217,6 +226,12 @@ mod tests {
         assert!(!header("TLS 1.3, verified", false, 80).contains("TLS"));
         assert!(header("NOT ENCRYPTED", false, 160).contains("  NOT ENCRYPTED  "));
         assert!(header("NOT ENCRYPTED", false, 80).contains("  NO TLS "));
+        for local in [false, true] {
+            let failed = "NOT ENCRYPTED: the certificate has expired";
+            let wide = header(failed, local, 160);
+            assert!(wide.contains("  NOT ENCRYPTED: TLS failed  "), "{wide}");
+            assert!(header(failed, local, 80).contains("  NO TLS "));
+        }
         for width in [60, 80, 160] {
             assert!(!header("NOT ENCRYPTED", true, width).contains("NO"));
             assert!(!header("none (socket)", true, width).contains("socket"));

@@ -43,7 +43,11 @@ fn write(app: &App, out: &mut String) -> std::fmt::Result {
         clean(&s.server.user)
     )?;
     if !s.server.tls.is_empty() {
-        writeln!(out, "line      {}", clean(&s.server.tls))?;
+        let failed = s.server.tls_failed.as_ref();
+        let failed = failed.map_or(String::new(), |why| {
+            format!(", since TLS failed: {}", clean(why))
+        });
+        writeln!(out, "line      {}{failed}", clean(&s.server.tls))?;
     }
     let age = fmt::duration((app.now - app.arrived).max(0.0));
     writeln!(

@@ -2,17 +2,33 @@
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer,
-    KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,
+    KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber, SigningKey, date_time_ymd,
 };
 use std::fs::{Permissions, set_permissions, write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use x509_cert::der::asn1::BitString;
+use x509_cert::der::{Decode, Encode};
 
 /// A directory of them, owned by whoever runs the server.
 pub struct Certificates(pub PathBuf);
 
-/// Certificates for servers: good, for another host, expired, with a common name only, its own authority.
-pub const SERVERS: [&str; 5] = ["good", "other", "expired", "cn", "own"];
+/// Certificates for servers: good, for another host, expired, with a common name only, its own authority. The others are of
+/// [`version_1`]: good, for another host, expired, by an authority between, its own authority; the last is a usual one by an
+/// authority of that version.
+pub const SERVERS: [&str; 11] = [
+    "good",
+    "other",
+    "expired",
+    "cn",
+    "own",
+    "v1",
+    "v1other",
+    "v1expired",
+    "v1between",
+    "v1own",
+    "v1ca",
+];
 
 /// What `openssl rehash` would call a list of the first authority's, after its name.
 pub const HASHED: &str = "5b545f4c.r0";
@@ -63,6 +79,17 @@ fn authority(name: &str) -> (String, Issuer<'static, KeyPair>) {
     (pem, Issuer::new(params, key))
 }
 
+/// The same certificate of version 1, without extensions: as `openssl x509 -req` made them before 3.2.
+fn version_1(certificate: &rcgen::Certificate, issuer: &KeyPair) -> String {
+    let mut made = x509_cert::Certificate::from_der(certificate.der()).expect("read");
+    made.tbs_certificate.version = x509_cert::Version::V1;
+    made.tbs_certificate.extensions = None;
+    let signed = issuer.sign(&made.tbs_certificate.to_der().expect("written"));
+    made.signature = BitString::from_bytes(&signed.expect("signed")).expect("bits");
+    let made = pem::Pem::new("CERTIFICATE", made.to_der().expect("written"));
+    pem::encode(&made)
+}
+
 impl Certificates {
     /// Makes them all in a directory of the server's.
     pub fn make(data: &Path) -> Self {
@@ -98,7 +125,61 @@ impl Certificates {
             &own.self_signed(&key).expect("signed").pem(),
             0o644,
         );
+        made.all_of_version_1(&issuer);
         made
+    }
+
+    fn all_of_version_1(&self, issuer: &Issuer<'_, KeyPair>) {
+        let key = || KeyPair::generate().expect("a key");
+        let signed = |params: &CertificateParams, key: &KeyPair, issuer: &Issuer<'_, KeyPair>| {
+            let certificate = params.signed_by(key, issuer).expect("signed");
+            version_1(&certificate, issuer.key())
+        };
+        let pair = |name: &str, key: &KeyPair, certificate: &str| {
+            self.put(&format!("{name}.key"), &key.serialize_pem(), 0o600);
+            self.put(&format!("{name}.crt"), certificate, 0o644);
+        };
+        let own = |common: &str| {
+            let (key, mut params) = (key(), names(&[], common));
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            let certificate = version_1(&params.self_signed(&key).expect("signed"), &key);
+            (certificate, key, params)
+        };
+        let mut expired = names(&[], "localhost");
+        expired.not_before = date_time_ymd(2019, 1, 1);
+        expired.not_after = date_time_ymd(2020, 1, 1);
+        for (name, params) in [
+            ("v1", names(&[], "localhost")),
+            ("v1other", names(&[], "db.elsewhere")),
+            ("v1expired", expired),
+        ] {
+            let key = key();
+            pair(name, &key, &signed(&params, &key, issuer));
+        }
+        let mut params = names(&[], "an authority between");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let its_key = key();
+        let certificate = params.signed_by(&its_key, issuer).expect("signed").pem();
+        self.put("between.crt", &certificate, 0o644);
+        let between = Issuer::new(params, its_key);
+        let leaf = key();
+        let chain = signed(&names(&[], "localhost"), &leaf, &between) + &certificate;
+        pair("v1between", &leaf, &chain);
+        let (certificate, key, _) = own("localhost");
+        pair("v1own", &key, &certificate);
+        let (certificate, key, params) = own("an authority of version 1");
+        self.put("v1root.crt", &certificate, 0o644);
+        self.pair(
+            "v1ca",
+            names(&["localhost"], "x"),
+            &Issuer::new(params, key),
+        );
+        let key = KeyPair::from_pem(KEY).expect("a key");
+        self.put(
+            "v1client.crt",
+            &signed(&names(&[], "certified"), &key, issuer),
+            0o644,
+        );
     }
 
     fn pair(&self, name: &str, params: CertificateParams, issuer: &Issuer<'_, KeyPair>) {

@@ -31,10 +31,11 @@ async fn every_mode_does_what_libpqs_does() {
     let mut seen = String::new();
     for certificate in SERVERS.iter().copied().chain(["off"]) {
         let _turn = server.shows(certificate).await;
-        let own = if certificate == "own" {
-            "own.crt"
-        } else {
-            "ca.crt"
+        let own = match certificate {
+            "own" => "own.crt",
+            "v1own" => "v1own.crt",
+            "v1ca" => "v1root.crt",
+            _ => "ca.crt",
         };
         for root in ["", own, "stranger.crt"] {
             let mut line = Vec::new();

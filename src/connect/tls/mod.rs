@@ -7,6 +7,7 @@ mod name;
 mod proof;
 mod revoked;
 mod roots;
+mod v1;
 mod verify;
 mod words;
 
@@ -172,6 +173,10 @@ impl Tls {
                     .into(),
             ),
             Roots::System => None,
+            Roots::File(ref path) if self.mode < Mode::VerifyCa && self.mode > Mode::Disable && !path.exists() => Some(format!(
+                "the server's certificate is not verified, as with psql: there is no file {} (sslrootcert)",
+                path.display()
+            )),
             _ => self.revoked.warning(),
         }
     }
@@ -252,6 +257,11 @@ impl Tls {
         // a resumed session would not be verified again
         config.resumption = rustls::client::Resumption::disabled();
         Ok((config, witness))
+    }
+
+    /// Is the server's certificate verified?
+    pub fn verifies(&self) -> bool {
+        self.roots.file().is_none_or(Path::exists)
     }
 
     /// What we have to show for a certificate of our own.
@@ -348,7 +358,7 @@ mod tests {
         for (string, part) in [
             ("sslmode=verify-ca", "/nonexistent/.postgresql/root.crt"),
             (
-                "sslmode=require sslrootcert=/nonexistent/ca",
+                "sslmode=verify-ca sslrootcert=/nonexistent/ca",
                 "/nonexistent/ca",
             ),
             ("sslmode=require sslcertmode=require", "sslcert"),
@@ -363,9 +373,17 @@ mod tests {
             );
             assert!(error.contains(part), "{error}");
         }
-        read("sslmode=require")
-            .expect("reads")
-            .config(None)
-            .expect("no verification");
+        for (string, warns) in [
+            ("sslmode=require", false),
+            ("sslmode=require sslrootcert=/nonexistent/ca", true),
+            ("sslmode=disable sslrootcert=/nonexistent/ca", false),
+        ] {
+            let tls = read(string).expect("reads");
+            tls.config(None).expect("no verification");
+            let warned = tls
+                .warnings()
+                .is_some_and(|w| w.contains("/nonexistent/ca"));
+            assert_eq!(warned, warns, "{string}");
+        }
     }
 }

@@ -1,11 +1,11 @@
 //! Our certificate for a server that asks for it, which is noted: `sslcertmode=require` wants to know.
 
-use super::Witness;
+use super::{Witness, v1};
 use rustls::client::ResolvesClientCert;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
-use rustls::{Error, SignatureScheme};
+use rustls::{Error, InconsistentKeys, SignatureScheme};
 use std::sync::Arc;
 
 /// A certificate with its chain and key.
@@ -16,15 +16,28 @@ pub struct Proof {
 }
 
 impl Proof {
-    /// An error where the key is not the certificate's.
+    /// An error where the key is not the certificate's, of whatever version that is.
     pub fn new(
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
         provider: &CryptoProvider,
         witness: &Arc<Witness>,
     ) -> Result<Self, Error> {
+        let key = match chain.first().is_some_and(|own| !v1::modern(own)) {
+            false => CertifiedKey::from_der(chain, key, provider)?,
+            true => {
+                let key = CertifiedKey::new(chain, provider.key_provider.load_private_key(key)?);
+                let theirs = v1::key(key.end_entity_cert()?)?;
+                match key.key.public_key() {
+                    Some(ours) if ours != theirs => {
+                        return Err(InconsistentKeys::KeyMismatch.into());
+                    }
+                    _ => key,
+                }
+            }
+        };
         Ok(Self {
-            key: Arc::new(CertifiedKey::from_der(chain, key, provider)?),
+            key: Arc::new(key),
             witness: witness.clone(),
         })
     }

@@ -24,6 +24,8 @@ impl Roots {
     pub fn load(&self, mode: Mode) -> Result<Option<Certificates>> {
         Ok(match self {
             Roots::System => Some(files::system()?),
+            // as libpq has it, which is said aloud
+            Roots::File(path) if mode < Mode::VerifyCa && !path.exists() => None,
             Roots::File(path) => Some(files::certificates(path)?),
             Roots::Usual(path) if path.exists() => Some(files::certificates(path)?),
             Roots::Usual(path) if mode >= Mode::VerifyCa => bail!(

@@ -2,10 +2,14 @@
 
 use super::name;
 use super::revoked::Lists;
+use super::v1::{self, Measure};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_name;
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{
+    CryptoProvider, verify_tls12_signature, verify_tls13_signature,
+    verify_tls13_signature_with_raw_key,
+};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
@@ -129,6 +133,23 @@ impl ServerCertVerifier for Verifier {
             return Ok(ServerCertVerified::assertion());
         };
         use CertificateError as E;
+        let measure = Measure {
+            trusted: &self.trusted,
+            between: intermediates,
+            now,
+            known: &self.provider.signature_verification_algorithms,
+        };
+        if let Some(verified) = measure.verified(certificate) {
+            verified?;
+            return match (
+                self.lists,
+                self.name && !name::common(certificate, &host.to_str()),
+            ) {
+                (Some(_), _) => Err(E::from(v1::Unlisted).into()),
+                (None, true) => Err(E::NotValidForName.into()),
+                (None, false) => Ok(ServerCertVerified::assertion()),
+            };
+        }
         let (named, listed) =
             match inner.verify_server_cert(certificate, intermediates, host, ocsp, now) {
                 Ok(_) => (true, true),
@@ -161,7 +182,13 @@ impl ServerCertVerifier for Verifier {
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         let known = &self.provider.signature_verification_algorithms;
-        let valid = verify_tls12_signature(message, certificate, signed, known)?;
+        let valid = match v1::modern(certificate) {
+            true => verify_tls12_signature(message, certificate, signed, known)?,
+            false => {
+                v1::signed_tls12(message, certificate, signed, known)?;
+                HandshakeSignatureValid::assertion()
+            }
+        };
         self.witness.version.store(2, Ordering::Relaxed);
         Ok(valid)
     }
@@ -173,7 +200,13 @@ impl ServerCertVerifier for Verifier {
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         let known = &self.provider.signature_verification_algorithms;
-        let valid = verify_tls13_signature(message, certificate, signed, known)?;
+        let valid = match v1::modern(certificate) {
+            true => verify_tls13_signature(message, certificate, signed, known)?,
+            false => {
+                let key = v1::key(certificate)?;
+                verify_tls13_signature_with_raw_key(message, &key, signed, known)?
+            }
+        };
         self.witness.version.store(3, Ordering::Relaxed);
         Ok(valid)
     }

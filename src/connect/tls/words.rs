@@ -1,6 +1,7 @@
 //! What went wrong with TLS, in a sentence that says what to do about it.
 
 use super::Tls;
+use super::v1::Unlisted;
 use crate::connect::endpoint::Endpoint;
 use rustls::{AlertDescription, CertificateError, Error};
 use std::error::Error as StdError;
@@ -46,6 +47,11 @@ fn find<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Error> {
 
 fn certificate(why: &CertificateError, endpoint: &Endpoint, tls: &Tls) -> String {
     use CertificateError as E;
+    if !tls.verifies() {
+        return format!(
+            "the server's certificate cannot be used, although nothing verifies it: {why}; have it made anew"
+        );
+    }
     let (trusted, lists) = (tls.roots.words(), tls.revoked.words());
     let unverified = |file: Option<String>| {
         let file = file.unwrap_or("a root certificate".into());
@@ -91,6 +97,10 @@ fn certificate(why: &CertificateError, endpoint: &Endpoint, tls: &Tls) -> String
         E::NotValidYet | E::NotValidYetContext { .. } => {
             "the server's certificate is not valid yet: look at the clocks of both machines".into()
         }
+        E::Other(error) if error.0.is::<Unlisted>() => format!(
+            "the server's certificate was made without extensions, and is not looked for in {lists}: have it made anew with openssl \
+             x509 -req -extfile, or do without lists"
+        ),
         E::Other(error) if format!("{error:?}").contains("CaUsedAsEndEntity") => format!(
             "the server's certificate is its own authority, which is not in {trusted}: give that certificate itself with \
              sslrootcert=FILE; {}",

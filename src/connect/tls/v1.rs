@@ -1,0 +1,208 @@
+//! Certificates that webpki does not read, above all of version 1: what `openssl x509 -req` made before version 3.2 where it was
+//! told no extensions, as in the recipe of Postgres's manual. OpenSSL takes them, and so does libpq.
+
+use rustls::crypto::WebPkiSupportedAlgorithms;
+use rustls::pki_types::{
+    CertificateDer, SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer, UnixTime,
+};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError};
+use std::sync::Arc;
+use webpki::RawPublicKeyEntity;
+use x509_cert::Certificate;
+use x509_cert::certificate::Version;
+use x509_cert::der::oid::AssociatedOid;
+use x509_cert::der::oid::db::rfc5280::{ANY_EXTENDED_KEY_USAGE, ID_KP_SERVER_AUTH};
+use x509_cert::der::{Decode, Encode};
+use x509_cert::ext::pkix::{BasicConstraints, ExtendedKeyUsage, KeyUsage, NameConstraints};
+
+/// Lists of revoked certificates are to be looked at, which is not done for a certificate of version 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it is of version 1, and lists of revoked certificates are to be looked at")]
+pub struct Unlisted;
+
+impl From<Unlisted> for CertificateError {
+    fn from(unlisted: Unlisted) -> Self {
+        Self::Other(OtherError(Arc::new(unlisted)))
+    }
+}
+
+/// As many authorities may stand between a certificate and a trusted one.
+const BETWEEN: u8 = 3;
+
+/// Does webpki read it?
+pub fn modern(certificate: &CertificateDer<'_>) -> bool {
+    ParsedCertificate::try_from(certificate).is_ok()
+}
+
+fn read(certificate: &CertificateDer<'_>) -> Result<Certificate, CertificateError> {
+    Certificate::from_der(certificate).map_err(|_| CertificateError::BadEncoding)
+}
+
+/// The public key that a certificate of any version is for.
+pub fn key(
+    certificate: &CertificateDer<'_>,
+) -> Result<SubjectPublicKeyInfoDer<'static>, CertificateError> {
+    let about = read(certificate)?.tbs_certificate;
+    let key = about.subject_public_key_info.to_der();
+    Ok(key.map_err(|_| CertificateError::BadEncoding)?.into())
+}
+
+/// Has the owner of the certificate signed a message of TLS 1.2?
+pub fn signed_tls12(
+    message: &[u8],
+    certificate: &CertificateDer<'_>,
+    signed: &DigitallySignedStruct,
+    known: &WebPkiSupportedAlgorithms,
+) -> Result<(), Error> {
+    let key = key(certificate)?;
+    let mut schemes = known.mapping.iter();
+    let found = schemes.find(|(scheme, _)| *scheme == signed.scheme);
+    let algorithms = found.map_or(&[][..], |(_, algorithms)| algorithms);
+    by(
+        &key,
+        algorithms.iter().copied(),
+        message,
+        signed.signature(),
+    )?;
+    Ok(())
+}
+
+/// What certificates are held against.
+#[derive(Clone, Copy)]
+pub struct Measure<'a> {
+    /// Authorities whose word is enough.
+    pub trusted: &'a [CertificateDer<'a>],
+    /// Authorities that the server names.
+    pub between: &'a [CertificateDer<'a>],
+    /// The time.
+    pub now: UnixTime,
+    /// Ways to sign.
+    pub known: &'a WebPkiSupportedAlgorithms,
+}
+
+impl Measure<'_> {
+    /// A certificate of version 1: is it good now, and does it come from one of the trusted, or is one of them?
+    ///
+    /// # Errors
+    /// Why not. `None` where it is not of version 1.
+    pub fn verified(
+        self,
+        certificate: &CertificateDer<'_>,
+    ) -> Option<Result<(), CertificateError>> {
+        let about = read(certificate).ok()?;
+        let old = about.tbs_certificate.version == Version::V1;
+        old.then(|| {
+            timely(&about, self.now)?;
+            match self.trusted.iter().any(|t| t == certificate) {
+                true => Ok(()),
+                false => self.chained(&about, 0),
+            }
+        })
+    }
+
+    /// Is it signed by one of the trusted, or by an authority below one, of which so many stand between already?
+    fn chained(self, about: &Certificate, between: u8) -> Result<(), CertificateError> {
+        let signs = |authority: &&CertificateDer<'_>| signed_by(about, authority, self.known);
+        if self.trusted.iter().any(|authority| signs(&authority)) {
+            return Ok(());
+        }
+        let mut reason = CertificateError::UnknownIssuer;
+        if between < BETWEEN {
+            for authority in self.between.iter().filter(signs) {
+                let authority = read(authority)?;
+                let tried = timely(&authority, self.now)
+                    .and_then(|()| may_sign(&authority, between))
+                    .and_then(|()| self.chained(&authority, between + 1));
+                match tried {
+                    Ok(()) => return Ok(()),
+                    Err(error) => reason = error,
+                }
+            }
+        }
+        Err(reason)
+    }
+}
+
+/// Has an authority the right to sign certificates of servers, with so many authorities below it? Whatever else it says of its
+/// rights is not known here, and refused.
+fn may_sign(authority: &Certificate, below: u8) -> Result<(), CertificateError> {
+    let about = &authority.tbs_certificate;
+    let unreadable = |_| CertificateError::BadEncoding;
+    let known =
+        |id| id == BasicConstraints::OID || id == KeyUsage::OID || id == ExtendedKeyUsage::OID;
+    let mut extensions = about.extensions.iter().flatten();
+    let strange =
+        extensions.any(|e| !known(e.extn_id) && (e.critical || e.extn_id == NameConstraints::OID));
+    let basic = about.get::<BasicConstraints>().map_err(unreadable)?;
+    let usage = about.get::<KeyUsage>().map_err(unreadable)?;
+    let purposes = about.get::<ExtendedKeyUsage>().map_err(unreadable)?;
+    let is_one = basic.is_some_and(|(_, basic)| {
+        basic.ca && basic.path_len_constraint.is_none_or(|most| most >= below)
+    });
+    let signs = usage.is_none_or(|(_, usage)| usage.key_cert_sign());
+    let for_servers = purposes.is_none_or(|(_, purposes)| {
+        let mut named = purposes.0.iter();
+        named.any(|id| *id == ID_KP_SERVER_AUTH || *id == ANY_EXTENDED_KEY_USAGE)
+    });
+    match is_one && signs && for_servers && !strange {
+        true => Ok(()),
+        false => Err(CertificateError::UnknownIssuer),
+    }
+}
+
+fn timely(about: &Certificate, now: UnixTime) -> Result<(), CertificateError> {
+    let validity = &about.tbs_certificate.validity;
+    let now = now.as_secs();
+    if now < validity.not_before.to_unix_duration().as_secs() {
+        return Err(CertificateError::NotValidYet);
+    }
+    match now > validity.not_after.to_unix_duration().as_secs() {
+        true => Err(CertificateError::Expired),
+        false => Ok(()),
+    }
+}
+
+fn signed_by(
+    about: &Certificate,
+    authority: &CertificateDer<'_>,
+    known: &WebPkiSupportedAlgorithms,
+) -> bool {
+    let Ok(theirs) = read(authority) else {
+        return false;
+    };
+    if theirs.tbs_certificate.subject != about.tbs_certificate.issuer {
+        return false;
+    }
+    let (Ok(key), Ok(message), Ok(how)) = (
+        key(authority),
+        about.tbs_certificate.to_der(),
+        about.signature_algorithm.to_der(),
+    ) else {
+        return false;
+    };
+    let Some(signature) = about.signature.as_bytes() else {
+        return false;
+    };
+    // the list has it without the outermost tag and length, which are a byte each: it is short
+    let named = known.all.iter().copied().filter(|algorithm| {
+        how.get(2..)
+            .is_some_and(|how| how == algorithm.signature_alg_id().as_ref())
+    });
+    by(&key, named, &message, signature).is_ok()
+}
+
+/// Is it a signature by that key, by one of those algorithms?
+fn by<'a>(
+    key: &SubjectPublicKeyInfoDer<'_>,
+    algorithms: impl Iterator<Item = &'a dyn SignatureVerificationAlgorithm>,
+    message: &[u8],
+    signature: &[u8],
+) -> Result<(), CertificateError> {
+    let key = RawPublicKeyEntity::try_from(key).map_err(|_| CertificateError::BadEncoding)?;
+    let mut tried = algorithms.map(|a| key.verify_signature(a, message, signature));
+    match tried.any(|outcome| outcome.is_ok()) {
+        true => Ok(()),
+        false => Err(CertificateError::BadSignature),
+    }
+}
