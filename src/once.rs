@@ -6,6 +6,7 @@ use crate::connect::{Fault, Session, Target, advice};
 use crate::feed::round::Round;
 use crate::findings::{Finding, Report, Severity, Tracker};
 use crate::log;
+use crate::out::tell;
 use crate::probe::Snapshot;
 use crate::probe::tasks::Filter;
 use serde::Serialize;
@@ -33,10 +34,14 @@ impl Refused {
     }
 }
 
-/// Connects, or says why not.
+/// Connects, or says why not. A connection that was to be encrypted and is not is told on stderr.
 pub async fn open(target: &Target) -> Result<Session, Refused> {
     let opened = Session::open(target, Purpose::Poll, "jobtop").await;
-    opened.map_err(|fault| Refused::new(&target.place(), fault))
+    let session = opened.map_err(|fault| Refused::new(&target.place(), fault))?;
+    if let Some(why) = &session.reached.unencrypted {
+        tell(&format!("not encrypted, since TLS failed: {why}"));
+    }
+    Ok(session)
 }
 
 /// Looks at most, a second apart: ten seconds are what a shortage of connections must last.

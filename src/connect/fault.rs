@@ -1,6 +1,7 @@
 //! What went wrong with the server, in one sentence. tokio-postgres prints only "db error".
 
 use super::person::Lack;
+use super::tls;
 use std::error::Error as _;
 use std::fmt;
 
@@ -88,12 +89,10 @@ impl Fault {
             };
         }
         let source = error.source();
-        let message = source.map_or_else(|| error.to_string(), |s| s.to_string());
-        // rustls' words, with a link to its manual
-        let message = match message.contains("close_notify") {
-            true => "the connection was cut: did the server's process crash?".into(),
-            false => message,
-        };
+        let message = source.and_then(tls::cut);
+        let message = message
+            .or(source.map(|s| s.to_string()))
+            .unwrap_or_else(|| error.to_string());
         Self {
             closed: error.is_closed() || source.is_some_and(|s| s.is::<std::io::Error>()),
             ..Self::own(message)

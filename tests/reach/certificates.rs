@@ -1,8 +1,9 @@
 //! Certificates of every kind, good and bad.
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer,
-    KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber, SigningKey, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CustomExtension, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
+    RevokedCertParams, SerialNumber, SigningKey, date_time_ymd,
 };
 use std::fs::{Permissions, set_permissions, write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -28,6 +29,20 @@ pub const SERVERS: [&str; 11] = [
     "v1between",
     "v1own",
     "v1ca",
+];
+
+/// Certificates of version 1 below an authority between them and the trusted one, and whether libpq takes them.
+pub const BELOW: [(&str, bool); 10] = [
+    ("two", true),
+    ("usage", true),
+    ("noca", false),
+    ("expired", false),
+    ("unsigning", false),
+    ("clients", false),
+    ("short", false),
+    ("namesake", false),
+    ("critical", false),
+    ("forged", false),
 ];
 
 /// What `openssl rehash` would call a list of the first authority's, after its name.
@@ -126,6 +141,7 @@ impl Certificates {
             0o644,
         );
         made.all_of_version_1(&issuer);
+        made.all_below(&issuer);
         made
     }
 
@@ -180,6 +196,61 @@ impl Certificates {
             &signed(&names(&[], "certified"), &key, issuer),
             0o644,
         );
+    }
+
+    /// Those of [`BELOW`].
+    fn all_below(&self, issuer: &Issuer<'_, KeyPair>) {
+        let key = || KeyPair::generate().expect("a key");
+        let namesake = authority("an authority").1;
+        for (name, _) in BELOW {
+            let mut params = names(&[], "an authority between");
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            let mut above = issuer;
+            match name {
+                "usage" => {
+                    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+                    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+                }
+                "noca" => params.is_ca = IsCa::ExplicitNoCa,
+                "expired" => {
+                    params.not_before = date_time_ymd(2019, 1, 1);
+                    params.not_after = date_time_ymd(2020, 1, 1);
+                }
+                "unsigning" => params.key_usages = vec![KeyUsagePurpose::DigitalSignature],
+                "clients" => params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth],
+                "short" => params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0)),
+                "namesake" => above = &namesake,
+                "critical" => {
+                    let mut strange = CustomExtension::from_oid_content(&[1, 2, 3, 4], vec![5, 0]);
+                    strange.set_criticality(true);
+                    params.custom_extensions = vec![strange];
+                }
+                _ => {}
+            }
+            let its_key = key();
+            let mut chain = params.signed_by(&its_key, above).expect("signed").pem();
+            let mut last = Issuer::new(params, its_key);
+            if ["two", "short"].contains(&name) {
+                let mut params = names(&[], "another between");
+                params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+                let its_key = key();
+                chain = params.signed_by(&its_key, &last).expect("signed").pem() + &chain;
+                last = Issuer::new(params, its_key);
+            }
+            let leaf = key();
+            let signer = key();
+            let signer = if name == "forged" {
+                &signer
+            } else {
+                last.key()
+            };
+            let certificate = names(&[], "localhost")
+                .signed_by(&leaf, &last)
+                .expect("signed");
+            self.put(&format!("below-{name}.key"), &leaf.serialize_pem(), 0o600);
+            let chain = version_1(&certificate, signer) + &chain;
+            self.put(&format!("below-{name}.crt"), &chain, 0o644);
+        }
     }
 
     fn pair(&self, name: &str, params: CertificateParams, issuer: &Issuer<'_, KeyPair>) {

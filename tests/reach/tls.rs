@@ -1,7 +1,11 @@
 //! Every sslmode against every kind of certificate.
 
-use crate::certificates::{HASHED, KEY, PHRASE, SERVERS};
+use crate::certificates::{BELOW, HASHED, KEY, PHRASE, SERVERS};
 use crate::server::{Outcome, jobtop, server};
+use jobtop::connect::session::Purpose;
+use jobtop::connect::{Session, Target};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
 
 /// What the server says about it.
 const SSL: &str = "SELECT CASE WHEN ssl THEN version ELSE 'plain' END FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
@@ -74,6 +78,142 @@ async fn every_mode_does_what_libpqs_does() {
         }
     }
     insta::assert_snapshot!(seen);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn authorities_above_a_certificate_of_version_1_must_have_the_right_to_sign_it() {
+    let server = server();
+    for (name, taken) in BELOW {
+        let _turn = server.shows(&format!("below-{name}")).await;
+        let string = format!(
+            "host=localhost hostaddr=127.0.0.1 port={} user=anybody dbname=app sslmode=verify-full sslrootcert={}",
+            server.port,
+            server.certificates.path("ca.crt")
+        );
+        let ours = server.string(&string, &[], SSL).await;
+        agrees(&ours);
+        assert_eq!(ours.is_ok(), taken, "{name}: {ours:?}");
+        let theirs = server.psql(&["-d", &string], &[], SSL);
+        assert_eq!(theirs.is_ok(), taken, "{name}: libpq {theirs:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_of_version_1_proves_itself_and_us() {
+    let server = server();
+    let c = &server.certificates;
+    let base = format!(
+        "host=localhost hostaddr=127.0.0.1 port={} dbname=app",
+        server.port
+    );
+    {
+        let _turn = server.shows("v1").await;
+        for version in ["TLSv1.2", "TLSv1.3"] {
+            let string =
+                format!("{base} user=anybody sslmode=require ssl_max_protocol_version={version}");
+            let outcome = server.string(&string, &[], SSL).await;
+            agrees(&outcome);
+            assert_eq!(outcome.expect("as libpq").1, version);
+        }
+        let bound = format!(
+            "{base} user=scram password='s3cret:\\\\' sslmode=require channel_binding=require"
+        );
+        server
+            .string(&bound, &[], SSL)
+            .await
+            .expect("bound to that certificate");
+        let lists = format!(
+            "{base} user=anybody sslmode=verify-full sslrootcert={} sslcrl={}",
+            c.path("ca.crt"),
+            c.path("none.crl")
+        );
+        let error = server
+            .string(&lists, &[], SSL)
+            .await
+            .expect_err("not looked for");
+        assert!(error.contains("made without extensions"), "{error}");
+    }
+    let _turn = server.shows("good").await;
+    let here = server.directory("v1client");
+    let key = c.copy("client.key", &here, 0o600);
+    let stranger = c.copy("impostor.key", &here, 0o600);
+    for (key, fine) in [(&key, true), (&stranger, false)] {
+        let string = format!(
+            "{base} user=certified sslmode=require sslcert={} sslkey={key}",
+            c.path("v1client.crt")
+        );
+        let ours = server.string(&string, &[], "SELECT current_user").await;
+        let theirs = server.psql(&["-d", &string], &[], "SELECT current_user");
+        assert_eq!(
+            (ours.is_ok(), theirs.is_ok()),
+            (fine, fine),
+            "{ours:?} {theirs:?}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn going_on_without_tls_is_told_with_its_reason() {
+    let server = server();
+    let _turn = server.shows("expired").await;
+    let string = format!(
+        "host=localhost hostaddr=127.0.0.1 port={} user=anybody dbname=app sslrootcert={}",
+        server.port,
+        server.certificates.path("ca.crt")
+    );
+    let log = server.directory("unencrypted").join("log");
+    let why = "the server's certificate has expired";
+    let told = format!("not encrypted, since TLS failed: {why}");
+    let path = log.to_str().expect("a path");
+    let output = jobtop(server, &["--once", "--log", path, &string], &[]);
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(said.matches(&told).count(), 1, "{said}");
+    let log = std::fs::read_to_string(log).expect("a log");
+    let entry = log
+        .lines()
+        .find(|l| l.contains("logged in"))
+        .expect("an entry");
+    assert!(entry.contains(&format!("unencrypted=\"{why}")), "{entry}");
+    let output = jobtop(server, &["doctor", &string], &[]);
+    let page = String::from_utf8(output.stdout).expect("text");
+    assert!(page.contains("TLS was tried, and failed"), "{page}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_that_is_cut_under_tls_is_told_in_plain_words() {
+    let server = server();
+    let _turn = server.shows("good").await;
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+    let here = listener.local_addr().expect("an address").port();
+    let there = server.port;
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let carry = tokio::spawn(async move {
+        let (mut client, _) = listener.accept().await.expect("a client");
+        let mut server = TcpStream::connect(("127.0.0.1", there))
+            .await
+            .expect("a line");
+        tokio::select! {
+            _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+            _ = stopped => {}
+        }
+        // as the system does it for a process that was killed
+        client.shutdown().await.expect("the end");
+        client
+    });
+    let string = format!("host=127.0.0.1 port={here} user=anybody dbname=app sslmode=require");
+    let target = Target::parse(Some(&string)).expect("reads");
+    let session = Session::open(&target, Purpose::Poll, "jobtop")
+        .await
+        .expect("open");
+    assert!(session.reached.protection.starts_with("TLS"));
+    stop.send(()).expect("heard");
+    let _open = carry.await.expect("carried");
+    let error = session.query("SELECT 1", &[]).await.expect_err("cut");
+    assert!(error.closed, "{error:?}");
+    assert_eq!(
+        error.message,
+        "the connection was cut: did the server's process crash?"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -525,9 +665,21 @@ async fn files_that_cannot_be_used_stop_it_only_where_they_were_named() {
     );
     let prefer = server.string(&format!("{string}prefer"), &env, SSL).await;
     assert_eq!(prefer.expect("as libpq").0, "NOT ENCRYPTED");
+    for mode in ["prefer", "require"] {
+        let string = format!("{string}{mode} sslrootcert=/nonexistent");
+        let ours = server.string(&string, &env, SSL).await.expect("as libpq");
+        assert_eq!(ours.0, "TLS 1.3, not verified");
+        server.psql(&["-d", &string], &env, SSL).expect("libpq");
+        let said = jobtop(server, &["--once", &string], &env).stderr;
+        let said = String::from_utf8(said).expect("text");
+        assert!(
+            said.contains("there is no file /nonexistent (sslrootcert)"),
+            "{said}"
+        );
+    }
     for more in [
         "require",
-        "prefer sslrootcert=/nonexistent",
+        "verify-ca sslrootcert=/nonexistent",
         "prefer sslcert=/proc/self/exe",
     ] {
         let error = server.string(&format!("{string}{more}"), &env, SSL).await;

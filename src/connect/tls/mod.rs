@@ -13,7 +13,7 @@ mod words;
 
 pub use key::Locked;
 pub use verify::Witness;
-pub(super) use words::{not_direct, words};
+pub(super) use words::{cut, not_direct, words};
 
 use super::Secret;
 use super::settings::{self, Env, Settings};

@@ -206,3 +206,33 @@ fn by<'a>(
         false => Err(CertificateError::BadSignature),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, KeyPair, SigningKey};
+
+    /// Postgres does not start with a key that is not its certificate's, so no server of the tests signs with another.
+    #[test]
+    fn only_the_certificates_own_key_signs() {
+        let pair = || KeyPair::generate().expect("a key");
+        let (own, other) = (pair(), pair());
+        let params = CertificateParams::new(vec!["db".into()]).expect("names");
+        let certificate = params.self_signed(&own).expect("signed");
+        let its_key = key(certificate.der()).expect("read");
+        let known = rustls::crypto::ring::default_provider().signature_verification_algorithms;
+        let signed = |key: &KeyPair, message: &[u8]| {
+            let signature = key.sign(message).expect("signed");
+            by(
+                &its_key,
+                known.all.iter().copied(),
+                b"a message",
+                &signature,
+            )
+        };
+        assert_eq!(signed(&own, b"a message"), Ok(()));
+        let refused = Err(CertificateError::BadSignature);
+        assert_eq!(signed(&own, b"another message"), refused);
+        assert_eq!(signed(&other, b"a message"), refused);
+    }
+}

@@ -5,6 +5,7 @@ use super::v1::Unlisted;
 use crate::connect::endpoint::Endpoint;
 use rustls::{AlertDescription, CertificateError, Error};
 use std::error::Error as StdError;
+use std::io::ErrorKind;
 
 /// The sentence for an error that has one of TLS's somewhere in it.
 pub fn words(error: &(dyn StdError + 'static), endpoint: &Endpoint, tls: &Tls) -> Option<String> {
@@ -25,6 +26,14 @@ pub fn words(error: &(dyn StdError + 'static), endpoint: &Endpoint, tls: &Tls) -
 pub fn not_direct() -> String {
     "the server does not take sslnegotiation=direct, which came with version 17: leave it out"
         .into()
+}
+
+/// The other side went away without TLS's goodbye, which rustls tells with a link to its manual.
+pub fn cut(error: &(dyn StdError + 'static)) -> Option<String> {
+    let error = error.downcast_ref::<std::io::Error>()?;
+    let cut =
+        error.kind() == ErrorKind::UnexpectedEof && error.to_string().contains("close_notify");
+    cut.then(|| "the connection was cut: did the server's process crash?".into())
 }
 
 fn find<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Error> {
