@@ -15,7 +15,9 @@ pub fn login(fault: &Fault, tls: &Tls) -> Option<String> {
         None if has("password missing") => {
             "give one by -W, PGPASSWORD, ~/.pgpass or --password-command"
         }
-        None if has("does not support TLS") => "turn ssl on there, or leave sslmode out",
+        None if has("does not support TLS") => {
+            "turn ssl on there, or give sslmode=disable where nobody can listen on the way"
+        }
         None if has("channel binding") => {
             "it needs TLS and SCRAM; else leave channel_binding=require out"
         }

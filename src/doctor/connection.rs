@@ -17,10 +17,7 @@ pub fn part(seen: &Seen<'_>) -> Part {
     let server = &seen.snapshot.server;
     match (server.tls.as_str(), &server.tls_failed) {
         (_, Some(why)) => {
-            let text = format!(
-                "none, although TLS was tried, and failed: {}; sslmode=require stops at that",
-                clean(why)
-            );
+            let text = format!("none, although TLS was tried first: {}", clean(why));
             part.say(Level::NeedsDoing, "encryption", text);
         }
         ("NOT ENCRYPTED" | "none (socket)", _) if seen.target.local => {
