@@ -31,11 +31,13 @@ pub const SERVERS: [&str; 11] = [
     "v1ca",
 ];
 
-/// Certificates of version 1 below an authority between them and the trusted one, and whether libpq takes them.
-pub const BELOW: [(&str, bool); 10] = [
+/// Certificates of version 1 below an authority between them and the trusted one (`pinned`: which is itself the trusted one),
+/// and whether libpq takes them.
+pub const BELOW: [(&str, bool); 11] = [
     ("two", true),
     ("usage", true),
     ("noca", false),
+    ("pinned", false),
     ("expired", false),
     ("unsigning", false),
     ("clients", false),
@@ -211,7 +213,7 @@ impl Certificates {
                     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
                     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
                 }
-                "noca" => params.is_ca = IsCa::ExplicitNoCa,
+                "noca" | "pinned" => params.is_ca = IsCa::ExplicitNoCa,
                 "expired" => {
                     params.not_before = date_time_ymd(2019, 1, 1);
                     params.not_after = date_time_ymd(2020, 1, 1);
@@ -229,6 +231,9 @@ impl Certificates {
             }
             let its_key = key();
             let mut chain = params.signed_by(&its_key, above).expect("signed").pem();
+            if name == "pinned" {
+                self.put("pinned.crt", &chain, 0o644);
+            }
             let mut last = Issuer::new(params, its_key);
             if ["two", "short"].contains(&name) {
                 let mut params = names(&[], "another between");
