@@ -1,7 +1,11 @@
 //! The command line. Its doc comments are `--help`.
 
+mod act;
+mod dev;
 mod log;
 
+pub use act::{Act, Priority, Requeue};
+pub use dev::{Demo, Migrate, Seed, Work};
 use log::LEVEL;
 pub use log::Log;
 
@@ -219,127 +223,6 @@ pub enum Command {
     Config(Watch),
 }
 
-/// Which tasks, and how to go about it.
-#[derive(Args, Debug, Clone, Default)]
-pub struct Act {
-    /// Ids of the tasks; without any, all that match the options below
-    #[arg(value_name = "ID")]
-    pub ids: Vec<String>,
-    /// Where
-    #[command(flatten)]
-    pub reach: Reach,
-    /// Configuration file; by default jobtop/config.toml in the user's configuration directory
-    #[arg(long, value_name = "FILE", env = "JOBTOP_CONFIG")]
-    pub config: Option<PathBuf>,
-    /// The log
-    #[command(flatten)]
-    pub log: Log,
-    /// The queue system, where the database holds several (agent_queue, agent_jobs, ...)
-    #[arg(long)]
-    pub system: Option<String>,
-    /// Only this queue
-    #[arg(long)]
-    pub queue: Option<String>,
-    /// Only this kind
-    #[arg(long)]
-    pub kind: Option<String>,
-    /// Only this state; else those that the action takes
-    #[arg(long)]
-    pub state: Option<String>,
-    /// Only those in their state for longer than this: 90s, 10m, 2h, 1d
-    #[arg(long, value_name = "TIME", value_parser = seconds)]
-    pub older_than: Option<f64>,
-    /// Only those whose last error contains this, in whatever case
-    #[arg(long, value_name = "TEXT")]
-    pub error: Option<String>,
-    /// At most so many
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=50_000))]
-    pub limit: u32,
-    /// Say what would be done, and do nothing
-    #[arg(long)]
-    pub dry_run: bool,
-    /// Do not ask
-    #[arg(long)]
-    pub yes: bool,
-    /// Why, for the journal; needed for more than 10 tasks
-    #[arg(long, value_name = "TEXT")]
-    pub reason: Option<String>,
-    /// Report as JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Flags of `jobtop requeue`.
-#[derive(Args, Debug)]
-pub struct Requeue {
-    /// With a full new set of tries
-    #[arg(long)]
-    pub fresh: bool,
-    /// Which
-    #[command(flatten)]
-    pub act: Act,
-}
-
-/// Flags of `jobtop priority`.
-#[derive(Args, Debug)]
-pub struct Priority {
-    /// The new priority; which end goes first is the queue's own rule
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub to: i32,
-    /// Which
-    #[command(flatten)]
-    pub act: Act,
-}
-
-/// `90s`, `10m`, `2h`, `1d` in seconds.
-fn seconds(text: &str) -> Result<f64, String> {
-    let wrong = || format!("{text:?} is no time: give a number with s, m, h or d (10m)");
-    let unit = match text.chars().last() {
-        Some('s') => 1.0,
-        Some('m') => 60.0,
-        Some('h') => 3600.0,
-        Some('d') => 86_400.0,
-        _ => return Err(wrong()),
-    };
-    let number: f64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
-    match number.is_finite() && number >= 0.0 {
-        true => Ok(number * unit),
-        false => Err(wrong()),
-    }
-}
-
-/// Flags of `jobtop demo`.
-#[derive(Args, Debug)]
-pub struct Demo {
-    /// calm, incident, or one act of it by name
-    #[arg(long, default_value = "incident", value_name = "NAME")]
-    pub scenario: String,
-    /// List the scenarios and exit
-    #[arg(long)]
-    pub list: bool,
-    /// The demo may always be written to
-    #[arg(long, hide = true)]
-    pub allow_writes: bool,
-    /// Fixture data are the same for the same number
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Directory with initdb and postgres; found by itself where possible
-    #[arg(long, value_name = "DIR", env = "JOBTOP_PG_BINDIR")]
-    pub pg_bindir: Option<PathBuf>,
-    /// Run without a screen and print where to connect, until stopped
-    #[arg(long)]
-    pub headless: bool,
-    /// Configuration file for the screen
-    #[arg(long, value_name = "FILE", env = "JOBTOP_CONFIG")]
-    pub config: Option<PathBuf>,
-    /// The log
-    #[command(flatten)]
-    pub log: Log,
-    /// The screen
-    #[command(flatten)]
-    pub look: Look,
-}
-
 /// Flags of `jobtop tasks`.
 #[derive(Args, Debug)]
 pub struct Tasks {
@@ -409,57 +292,6 @@ pub struct Grants {
     pub role_prefix: Option<String>,
 }
 
-/// Flags of `jobtop migrate`.
-#[derive(Args, Debug)]
-pub struct Migrate {
-    /// Where
-    #[command(flatten)]
-    pub place: Place,
-    /// Schema of the reference queue
-    #[arg(long, default_value = "agent_queue", value_name = "NAME")]
-    pub schema: String,
-    /// Install the optional trigger that announces changes (jobtop then refreshes sooner)
-    #[arg(long, conflicts_with = "remove_notify")]
-    pub with_notify: bool,
-    /// Remove that trigger
-    #[arg(long)]
-    pub remove_notify: bool,
-}
-
-/// Flags of `jobtop seed`.
-#[derive(Args, Debug)]
-pub struct Seed {
-    /// Where
-    #[command(flatten)]
-    pub place: Place,
-    /// Schema of the reference queue
-    #[arg(long, default_value = "agent_queue", value_name = "NAME")]
-    pub schema: String,
-    /// Fixture data are the same for the same number
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Even if the queue has tasks already
-    #[arg(long)]
-    pub force: bool,
-}
-
-/// Flags of `jobtop work`.
-#[derive(Args, Debug)]
-pub struct Work {
-    /// Where
-    #[command(flatten)]
-    pub place: Place,
-    /// Schema of the reference queue
-    #[arg(long, default_value = "agent_queue", value_name = "NAME")]
-    pub schema: String,
-    /// Chance is the same for the same number
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Simulated agents
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=200))]
-    pub agents: u32,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -488,14 +320,6 @@ mod tests {
         assert!(matches!(cli.command, Some(Command::Cancel(a)) if a.reach.dbname.is_some()));
     }
 
-    #[test]
-    fn times_have_units() {
-        assert_eq!(seconds("10m"), Ok(600.0));
-        assert_eq!(seconds("1.5h"), Ok(5400.0));
-        for wrong in ["10", "m", "-1s", "infs", "", "1ü"] {
-            assert!(seconds(wrong).is_err(), "{wrong}");
-        }
-    }
     fn read(words: &str) -> Result<Cli, clap::Error> {
         Cli::read(words.split(' ').map(OsString::from))
     }
