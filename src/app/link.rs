@@ -1,7 +1,7 @@
 //! What the feed says, and is told: data that arrives, a connection that is lost and found, who looks at what.
 
 use super::back;
-use super::state::{App, Link, PaneId, Tone};
+use super::state::{App, Link, PaneId, Retry, Tone};
 use super::update::{Effect, Msg};
 use crate::feed::News;
 use crate::findings::{Finding, Report, Severity};
@@ -37,20 +37,24 @@ impl App {
                 vec![]
             }
             News::Lost { reason, retry_in } => {
-                let retry_at = self.now + retry_in;
-                let since = match self.link {
-                    Link::Lost { since, .. } => since,
+                let (since, failed) = match self.link {
+                    Link::Lost { since, retry, .. } => (since, retry.failed.saturating_add(1)),
                     _ => {
                         self.note(Tone::Error, format!("connection lost: {reason}"));
                         // what was said of the last return is over
                         self.toasts.retain(|t| !back::is_it(&t.text));
-                        self.now
+                        (self.now, 0)
                     }
+                };
+                let retry = Retry {
+                    failed,
+                    pause: retry_in,
+                    at: self.now + retry_in,
                 };
                 self.link = Link::Lost {
                     reason,
                     since,
-                    retry_at,
+                    retry,
                 };
                 vec![]
             }

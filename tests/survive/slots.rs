@@ -59,6 +59,8 @@ fn a_full_server_is_waited_for_at_start_and_afterwards() {
             .contains("last seen 9 used: hog 8, jobtop 1"),
         "{screen}"
     );
+    // no stampede for the next slot
+    pty.wait_text("tries, the next in ");
     let said = lost(&pty);
     answers(&mut pty);
     drop((hogs, last));
