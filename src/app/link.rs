@@ -87,11 +87,15 @@ impl App {
         self.sample_waits(&snapshot);
         let seen = self.snapshot.replace(snapshot.clone());
         let before = std::mem::replace(&mut self.report, report);
-        if let Some(since) = lost {
-            let changed = seen.and_then(|seen| back::changed(&seen, &snapshot));
-            // who looks away must not miss that it is another one
-            let tone = changed.as_ref().map_or(Tone::Info, |_| Tone::Warning);
-            self.toast(tone, back::sentence(self.now - since, changed.as_deref()));
+        let changed = seen.and_then(|seen| back::changed(&seen, &snapshot));
+        // who looks away must not miss that it is another one
+        let tone = changed.as_ref().map_or(Tone::Info, |_| Tone::Warning);
+        match (lost, changed) {
+            (Some(since), changed) => {
+                self.toast(tone, back::sentence(self.now - since, changed.as_deref()));
+            }
+            (None, Some(changed)) => self.toast(tone, changed),
+            (None, None) => {}
         }
         self.note_changes(&before);
         self.drop_vanished_marks();

@@ -420,6 +420,19 @@ fn a_lost_database_leaves_everything_and_is_found_again() {
     assert!(toasts(&app).contains("restarted"), "{}", toasts(&app));
     news(&mut app, gone());
     assert!(!toasts(&app).contains("back after"), "{}", toasts(&app));
+    news(
+        &mut app,
+        News::Snapshot(Arc::new(restarted.clone()), Arc::default()),
+    );
+    // a session that was never lost proves nothing either
+    restarted.server.started_at = before.taken_at.map(|t| t.plus(2.0));
+    for _ in 0..2 {
+        let data = News::Snapshot(Arc::new(restarted.clone()), Arc::default());
+        news(&mut app, data);
+    }
+    let said = |l: &&crate::app::state::LogLine| l.text == "the server was restarted";
+    assert_eq!(app.log.iter().filter(said).count(), 1);
+    assert!(toasts(&app).contains("the server was restarted"));
     let refused = news(&mut app, News::Refused("no such database".into()));
     assert_eq!(refused, vec![Effect::Fail("no such database".into())]);
 }

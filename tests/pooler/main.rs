@@ -160,6 +160,28 @@ fn shared_sessions_are_polled_in_transactions_and_nothing_stays_behind() {
 }
 
 #[test]
+fn a_restart_behind_a_pooler_that_keeps_our_session_is_said() {
+    if !bouncer::here() {
+        return;
+    }
+    let (cluster, place) = Place::alone("restarted");
+    let bouncer = Bouncer::start(&cluster, "transaction", 2);
+    let url = bouncer.url(&database(&place));
+    // nothing is asked while the server is away
+    let mut pty = Pty::jobtop(&[&url, "--interval", "60"], 160, 45);
+    pty.wait("data", live);
+    place.sql("CHECKPOINT");
+    cluster.restart(false).expect("restarted");
+    pty.keys("r");
+    pty.wait_text("the server was restarted");
+    pty.keys("L");
+    let screen = pty.wait_text("the server was restarted");
+    assert!(!screen.contains("connection lost"), "{screen}");
+    pty.keys("q");
+    assert_eq!(pty.exit_code(), 0);
+}
+
+#[test]
 fn a_session_of_our_own_is_pushed_through_a_pooler() {
     if !bouncer::here() {
         return;

@@ -148,6 +148,7 @@ fn a_standby_is_watched_and_its_promotion_noticed() {
     on_b.wait("the primary", |s| {
         live(s) && s.contains("primary") && s.contains("WRITES ALLOWED")
     });
+    on_b.wait_text("the server was promoted, writes are possible now");
     // at the next refresh
     assert!(
         begun.elapsed() < Duration::from_secs(5 * 2),
