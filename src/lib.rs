@@ -28,6 +28,7 @@ pub mod panes;
 pub mod probe;
 pub mod queue;
 pub mod run;
+pub mod sql;
 pub mod term;
 pub mod text;
 pub mod ui;
