@@ -182,6 +182,26 @@ fn a_restart_behind_a_pooler_that_keeps_our_session_is_said() {
 }
 
 #[test]
+fn the_poolers_own_console_is_told_from_a_database() {
+    if !bouncer::here() {
+        return;
+    }
+    let place = Place::new("console");
+    place.sql("CREATE ROLE passer_by LOGIN");
+    let bouncer = Bouncer::start(common::cluster(), "transaction", 1);
+    let url = bouncer.url("pgbouncer");
+    let advice = "this is PgBouncer's own console, no database: give the name of one behind it";
+    for url in [&url, &url.replace("postgres@", "passer_by@")] {
+        let (code, out, err) = place.run(&["--once", url]);
+        assert_eq!((code, out.as_str()), (2, ""));
+        assert!(err.contains(advice) && err.lines().count() == 1, "{err}");
+    }
+    let (code, _, err) = place.run(&["migrate", &url]);
+    assert_eq!(code, 2);
+    assert!(err.contains(advice), "{err}");
+}
+
+#[test]
 fn a_session_of_our_own_is_pushed_through_a_pooler() {
     if !bouncer::here() {
         return;
