@@ -17,6 +17,7 @@ pub mod connect;
 pub mod demo;
 pub mod doctor;
 pub mod feed;
+pub mod files;
 pub mod findings;
 pub mod journal;
 pub mod keys;
