@@ -3,11 +3,17 @@
 //! The file is TOML; an unknown key is an error that names it. `jobtop config` prints the effective settings in
 //! the same format, so its output is a valid file.
 
+use crate::files;
 use crate::log::Level;
+use crate::text::clean;
+use crate::ui::clean::cut;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+
+/// Columns of what is wrong with a file: it may repeat a value.
+const WHY: usize = 1_000;
 
 /// All settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -229,6 +235,14 @@ pub fn user_directory(variable: &str, under_home: &str) -> Option<PathBuf> {
     set(variable).map(PathBuf::from).or_else(home)
 }
 
+/// A number in a sentence; those of hundreds of digits by their power of ten.
+fn short(number: f64) -> String {
+    match number.abs() {
+        0.0 | 1e-6..1e15 => number.to_string(),
+        _ => format!("{number:e}"),
+    }
+}
+
 impl Config {
     /// Reads the file given, which must exist, or else the default file, which need not.
     pub fn load(given: Option<&Path>) -> Result<Self> {
@@ -239,7 +253,7 @@ impl Config {
                 None => return Ok(Self::default()),
             },
         };
-        let text = std::fs::read_to_string(&path)
+        let text = files::text(&path)
             .with_context(|| format!("cannot read the configuration file {}", path.display()))?;
         Self::parse(&text)
             .with_context(|| format!("the configuration file {} is wrong", path.display()))
@@ -247,7 +261,12 @@ impl Config {
 
     /// Parses and checks a configuration file.
     pub fn parse(text: &str) -> Result<Self> {
-        let config: Self = toml::from_str(text)?;
+        let config: Self = toml::from_str(text).map_err(|e| {
+            let at = e.span().and_then(|s| text.get(..s.start)).unwrap_or("");
+            let line = at.matches('\n').count() + 1;
+            let why = clean(&cut(e.message(), WHY));
+            anyhow::anyhow!("line {line}: {why}")
+        })?;
         config.check()?;
         Ok(config)
     }
@@ -257,7 +276,7 @@ impl Config {
         anyhow::ensure!(
             (0.5..=60.0).contains(&self.interval),
             "interval is {}: give 0.5 to 60 seconds",
-            self.interval
+            short(self.interval)
         );
         anyhow::ensure!(
             (10..=1440).contains(&self.window_minutes),
@@ -267,17 +286,17 @@ impl Config {
         anyhow::ensure!(
             (1.0..=10_000.0).contains(&self.rows_per_second),
             "rows_per_second is {}: give 1 to 10000",
-            self.rows_per_second
+            short(self.rows_per_second)
         );
         anyhow::ensure!(
             self.max_server_share > 0.0 && self.max_server_share <= 1.0,
             "max_server_share is {}: give a share above 0, at most 1",
-            self.max_server_share
+            short(self.max_server_share)
         );
         anyhow::ensure!(
             (0.1..=60.0).contains(&self.password_command_timeout),
             "password_command_timeout is {}: give 0.1 to 60 seconds",
-            self.password_command_timeout
+            short(self.password_command_timeout)
         );
         anyhow::ensure!(
             ["auto", "16", "256", "true", "none"].contains(&self.color.as_str()),
@@ -331,8 +350,24 @@ mod tests {
                 "{error}"
             );
         }
-        let error = format!("{:#}", Config::parse("interval = 0.1").expect_err("range"));
-        assert!(error.contains("0.5 to 60"), "{error}");
+        let error = |text: &str| format!("{:#}", Config::parse(text).expect_err(text));
+        assert_eq!(
+            error("interval = 0.1"),
+            "interval is 0.1: give 0.5 to 60 seconds"
+        );
+        assert_eq!(
+            error("interval = 1e300"),
+            "interval is 1e300: give 0.5 to 60 seconds"
+        );
+        let share = error("max_server_share = -1e-300");
+        assert!(
+            share.starts_with("max_server_share is -1e-300: "),
+            "{share}"
+        );
+        let line = error("color = \"16\"\ninterval = \"x\"");
+        assert_eq!(line, "line 2: invalid type: string \"x\", expected f64");
+        let long = error(&format!("interval = \"{}\"", "x".repeat(5_000)));
+        assert!(long.len() < 2 * WHY, "{long}");
     }
 
     #[test]

@@ -94,6 +94,10 @@ async fn look(db: &Session, target: &Target, config: &Arc<Config>) -> anyhow::Re
         settled("TRANSACTIONS", transactions::part(db, &seen).await)?,
         cost::part(&seen),
     ];
+    let parts = match snapshot.server.in_recovery {
+        true => parts.into_iter().map(Part::on_a_standby).collect(),
+        false => parts,
+    };
     let at = snapshot.taken_at.map_or(String::new(), |t| t.to_string());
     Ok(Page::new(
         place(&snapshot.server.database, target),

@@ -15,6 +15,7 @@ use crate::ui::theme::{Depth, Env, Theme};
 use anyhow::{Context, Result};
 use crossterm::event::EventStream;
 use futures_util::StreamExt;
+use nix::sys::signal::Signal;
 use std::future::poll_fn;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -37,8 +38,8 @@ pub enum Ended {
     Quit,
     /// The first connection failed: exit code 2.
     Refused(String),
-    /// By SIGTERM or SIGINT: exit code 143.
-    Signal,
+    /// By a signal: exit code 128 and its number.
+    Signal(Signal),
     /// The terminal is gone: nothing may be printed.
     HangUp,
 }
@@ -61,7 +62,7 @@ pub async fn monitor(target: Target, config: Arc<Config>, first: Option<Session>
     // the feed closes its sessions when nobody can send it orders any more
     let patience = Duration::from_secs_f64(patience);
     let last = timeout(patience, ending(feed, &mut news)).await;
-    if let (Ok(Some(text)), Ok(Ended::Quit | Ended::Signal)) = (last, &result) {
+    if let (Ok(Some(text)), Ok(Ended::Quit | Ended::Signal(_))) = (last, &result) {
         tell(&text);
     }
     result
@@ -149,7 +150,7 @@ impl Screen {
             let msg = tokio::select! {
                 biased;
                 asked = self.signals.next() => match asked {
-                    Asked::End => return Ok(Ended::Signal),
+                    Asked::End(signal) => return Ok(Ended::Signal(signal)),
                     Asked::HangUp => return Ok(Ended::HangUp),
                     Asked::Stop => {
                         self.stop = !self.app.suspend().is_empty();

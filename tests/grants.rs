@@ -428,7 +428,7 @@ fn a_wrong_grant_is_refused_with_line_and_reason() {
     ] {
         let refused = parse("mine.toml", &good.replacen(right, wrong, 1)).expect_err(wrong);
         assert!(refused.reason.contains(reason), "{wrong}: {refused}");
-        assert_eq!(refused.line, line, "{refused}");
+        assert_eq!(refused.line, Some(line), "{refused}");
     }
     let text = good.replace("[grants]", "[grants]\nowner = []");
     assert!(

@@ -447,7 +447,7 @@ fn life(here: &Here, cluster: &Cluster) {
     pty.wait("a try in vain", |s| {
         // it may be read while a line is being written
         let so_far = std::fs::read_to_string(&file).unwrap_or_default();
-        s.contains("next try in") && so_far.matches("INFO  next try").count() >= 2
+        s.contains("one a second") && so_far.matches("INFO  next try").count() >= 2
     });
     cluster.up().expect("up");
     pty.wait("data", live);

@@ -385,8 +385,8 @@ fn a_wrong_profile_is_refused_with_line_and_reason() {
         // a missing key is reported at its table
         if !to.is_empty() && !from.starts_with("format") {
             assert!(
-                wrong.line.abs_diff(expected) <= 1,
-                "{to}: line {} instead of {expected}",
+                wrong.line.is_some_and(|n| n.abs_diff(expected) <= 1),
+                "{to}: line {:?} instead of {expected}",
                 wrong.line
             );
         }
@@ -432,13 +432,24 @@ fn a_wrong_profile_is_refused_with_line_and_reason() {
         profiles: vec![dir.clone()],
         ..Config::default()
     };
-    let error = QueueProbes::new(&config)
-        .err()
-        .expect("refused")
-        .to_string();
-    std::fs::remove_dir_all(&dir).expect("gone");
+    let refused = |config: &Config| QueueProbes::new(config).err().expect("refused").to_string();
+    let error = refused(&config);
+    std::fs::remove_file(dir.join("bad.toml")).expect("gone");
     assert!(
         error.contains("bad.toml") && error.contains("line 2"),
         "{error}"
     );
+    // what cannot be read has no line in which it is wrong
+    std::os::unix::fs::symlink("/dev/zero", dir.join("no.toml")).expect("a link");
+    let error = refused(&config);
+    std::fs::remove_dir_all(&dir).expect("gone");
+    assert!(
+        error.ends_with("no.toml cannot be read: it is no plain file"),
+        "{error}"
+    );
+    let words = format!(
+        "the queue profile directory {} cannot be read: ",
+        dir.display()
+    );
+    assert!(refused(&config).starts_with(&words));
 }

@@ -34,13 +34,18 @@ fn signals_give_the_terminal_back() {
     let place = Place::new("signals");
     for (signal, code) in [
         (Signal::SIGTERM, 143),
-        (Signal::SIGINT, 143),
+        (Signal::SIGINT, 130),
+        (Signal::SIGQUIT, 131),
+        (Signal::SIGUSR1, 138),
         (Signal::SIGHUP, 129),
     ] {
         let mut pty = place.watch(&[], 100, 30);
         pty.wait_text("parser");
         pty.signal(signal);
         assert_eq!(pty.exit_code(), code, "{signal}");
+        if signal != Signal::SIGHUP {
+            pty.wait_text(&format!("jobtop: stopped by {signal}"));
+        }
         assert_usable(&pty);
         place.wait_no_session();
     }

@@ -1,5 +1,6 @@
 //! What is said once when a lost connection is back: how long it was away, and whether it is the same server. One that was
-//! restarted has forgotten what it counted, and whoever was connected has lost a transaction.
+//! restarted has forgotten what it counted, and whoever was connected has lost a transaction. A change that our session
+//! outlived (a promotion; a restart behind a pooler) is said too.
 
 use crate::probe::Snapshot;
 use crate::probe::server::Server;
@@ -8,18 +9,22 @@ use crate::ui::fmt;
 /// Seconds by which the clocks of two servers may differ.
 const SLACK: f64 = 1.0;
 
-/// What became of the server meanwhile, in words; `None` where it is the one from before.
+/// What became of the server meanwhile, in words; `None` where it is the one from before, or was never read.
 pub fn changed(before: &Snapshot, now: &Snapshot) -> Option<String> {
     let (old, new) = (&before.server, &now.server);
+    if old.host.is_empty() {
+        return None;
+    }
+    if old.host != new.host {
+        return Some(format!("another server answers now, {}", new.host));
+    }
     let same = old
         .started_at
         .zip(new.started_at)
         .is_none_or(|(a, b)| a == b);
-    if old.host != new.host {
-        return Some(format!("another server answers now, {}", new.host));
-    }
     if same {
-        return (old.in_recovery && !new.in_recovery).then(|| "it was promoted meanwhile".into());
+        let promoted = old.in_recovery && !new.in_recovery;
+        return promoted.then(|| with("the server was promoted", [writes(old, new), None, None]));
     }
     // whoever ran while the old one was still seen is not the old one
     let ran = before.taken_at.zip(new.started_at);
@@ -30,24 +35,33 @@ pub fn changed(before: &Snapshot, now: &Snapshot) -> Option<String> {
         true => "another server answers now",
         false => "the server was restarted",
     };
-    let notes = [standby(old, new), version(old, new)];
-    Some(
-        notes
-            .into_iter()
-            .flatten()
-            .fold(what.into(), |text, note| text + &note),
-    )
+    Some(with(
+        what,
+        [standby(old, new), version(old, new), writes(old, new)],
+    ))
+}
+
+fn with(what: &str, notes: [Option<String>; 3]) -> String {
+    let notes = notes.into_iter().flatten();
+    notes.fold(what.into(), |text, note| text + ", " + &note)
 }
 
 fn standby(old: &Server, new: &Server) -> Option<String> {
     (old.in_recovery != new.in_recovery).then(|| match new.in_recovery {
-        true => ", a standby".into(),
-        false => ", a primary".into(),
+        true => "a standby".into(),
+        false => "a primary".into(),
     })
 }
 
 fn version(old: &Server, new: &Server) -> Option<String> {
-    (old.version != new.version).then(|| format!(", Postgres {}", new.version))
+    (old.version != new.version).then(|| format!("Postgres {}", new.version))
+}
+
+fn writes(old: &Server, new: &Server) -> Option<String> {
+    (old.read_only != new.read_only).then(|| match new.read_only {
+        true => "read-only now".into(),
+        false => "writes are possible now".into(),
+    })
 }
 
 const BACK: &str = "back after ";
@@ -75,6 +89,7 @@ mod tests {
         };
         snapshot.server.started_at = ServerTime::from_epoch(started);
         snapshot.server.version = "15.18".into();
+        snapshot.server.host = "db1".into();
         change(&mut snapshot.server);
         snapshot
     }
@@ -93,9 +108,18 @@ mod tests {
         assert_eq!(says(other), "another server answers now, a standby");
         let host = seen(15e8, 2e9 + 9.0, |s| s.host = "db2".into());
         assert_eq!(says(host), "another server answers now, db2");
-        let standby = seen(1e9, 2e9, |s| s.in_recovery = true);
-        let promoted = changed(&standby, &seen(1e9, 2e9 + 9.0, |_| {}));
-        assert_eq!(promoted.as_deref(), Some("it was promoted meanwhile"));
+        let standby = |read_only| {
+            seen(1e9, 2e9, |s| {
+                (s.in_recovery, s.read_only) = (true, read_only)
+            })
+        };
+        let now = seen(1e9, 2e9 + 9.0, |_| {});
+        let promoted = changed(&standby(false), &now);
+        assert_eq!(promoted.as_deref(), Some("the server was promoted"));
+        let promoted = changed(&standby(true), &now);
+        let said = "the server was promoted, writes are possible now";
+        assert_eq!(promoted.as_deref(), Some(said));
+        assert_eq!(changed(&Snapshot::default(), &now), None, "never read");
         // what is not known is no news
         let mut unknown = seen(1e9, 2e9 + 9.0, |_| {});
         unknown.server.started_at = None;

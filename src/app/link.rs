@@ -1,7 +1,7 @@
 //! What the feed says, and is told: data that arrives, a connection that is lost and found, who looks at what.
 
 use super::back;
-use super::state::{App, Link, PaneId, Tone};
+use super::state::{App, Link, PaneId, Retry, Tone};
 use super::update::{Effect, Msg};
 use crate::feed::News;
 use crate::findings::{Finding, Report, Severity};
@@ -37,20 +37,24 @@ impl App {
                 vec![]
             }
             News::Lost { reason, retry_in } => {
-                let retry_at = self.now + retry_in;
-                let since = match self.link {
-                    Link::Lost { since, .. } => since,
+                let (since, failed) = match self.link {
+                    Link::Lost { since, retry, .. } => (since, retry.failed.saturating_add(1)),
                     _ => {
                         self.note(Tone::Error, format!("connection lost: {reason}"));
                         // what was said of the last return is over
                         self.toasts.retain(|t| !back::is_it(&t.text));
-                        self.now
+                        (self.now, 0)
                     }
+                };
+                let retry = Retry {
+                    failed,
+                    pause: retry_in,
+                    at: self.now + retry_in,
                 };
                 self.link = Link::Lost {
                     reason,
                     since,
-                    retry_at,
+                    retry,
                 };
                 vec![]
             }
@@ -83,11 +87,15 @@ impl App {
         self.sample_waits(&snapshot);
         let seen = self.snapshot.replace(snapshot.clone());
         let before = std::mem::replace(&mut self.report, report);
-        if let Some(since) = lost {
-            let changed = seen.and_then(|seen| back::changed(&seen, &snapshot));
-            // who looks away must not miss that it is another one
-            let tone = changed.as_ref().map_or(Tone::Info, |_| Tone::Warning);
-            self.toast(tone, back::sentence(self.now - since, changed.as_deref()));
+        let changed = seen.and_then(|seen| back::changed(&seen, &snapshot));
+        // who looks away must not miss that it is another one
+        let tone = changed.as_ref().map_or(Tone::Info, |_| Tone::Warning);
+        match (lost, changed) {
+            (Some(since), changed) => {
+                self.toast(tone, back::sentence(self.now - since, changed.as_deref()));
+            }
+            (None, Some(changed)) => self.toast(tone, changed),
+            (None, None) => {}
         }
         self.note_changes(&before);
         self.drop_vanished_marks();

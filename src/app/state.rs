@@ -63,9 +63,20 @@ pub enum Link {
         reason: String,
         /// Local time when it was lost, in seconds (see [`App::now`]).
         since: f64,
-        /// Local time of the next attempt, in seconds.
-        retry_at: f64,
+        /// The way back.
+        retry: Retry,
     },
+}
+
+/// Attempts to have a connection again.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Retry {
+    /// Attempts that failed since the loss.
+    pub failed: u32,
+    /// Seconds between the last thing that failed and the next attempt.
+    pub pause: f64,
+    /// Local time of the next attempt, in seconds (see [`App::now`]).
+    pub at: f64,
 }
 
 /// How a toast looks and how long it stays.

@@ -2,7 +2,7 @@
 
 use super::dialog::{Dialog, Stage};
 use super::palette::Palette;
-use super::state::{App, Detail, Layer, Link, PaneId, Tone};
+use super::state::{App, Detail, Layer, Link, PaneId, Retry, Tone};
 use super::strike::Question;
 use super::update::{Effect, Msg};
 use crate::action::strike::{After, How, Struck, Verdict};
@@ -136,7 +136,7 @@ fn a_write_needs_permission_a_live_view_and_a_connection() {
     app.link = Link::Lost {
         reason: "gone".into(),
         since: 0.0,
-        retry_at: 1.0,
+        retry: Retry::default(),
     };
     keys(&mut app, "R");
     assert!(dialog(&app).is_none() && toasts(&app).contains("no connection"));
@@ -395,9 +395,10 @@ fn a_lost_database_leaves_everything_and_is_found_again() {
             .count(),
         1
     );
-    let Link::Lost { since, .. } = app.link else {
+    let Link::Lost { since, retry, .. } = app.link else {
         panic!("it is lost");
     };
+    assert_eq!(retry.failed, 1, "the loss itself was no attempt");
     assert!(app.now - since > 0.5, "lost since the first time");
     news(
         &mut app,
@@ -419,6 +420,19 @@ fn a_lost_database_leaves_everything_and_is_found_again() {
     assert!(toasts(&app).contains("restarted"), "{}", toasts(&app));
     news(&mut app, gone());
     assert!(!toasts(&app).contains("back after"), "{}", toasts(&app));
+    news(
+        &mut app,
+        News::Snapshot(Arc::new(restarted.clone()), Arc::default()),
+    );
+    // a session that was never lost proves nothing either
+    restarted.server.started_at = before.taken_at.map(|t| t.plus(2.0));
+    for _ in 0..2 {
+        let data = News::Snapshot(Arc::new(restarted.clone()), Arc::default());
+        news(&mut app, data);
+    }
+    let said = |l: &&crate::app::state::LogLine| l.text == "the server was restarted";
+    assert_eq!(app.log.iter().filter(said).count(), 1);
+    assert!(toasts(&app).contains("the server was restarted"));
     let refused = news(&mut app, News::Refused("no such database".into()));
     assert_eq!(refused, vec![Effect::Fail("no such database".into())]);
 }
@@ -695,7 +709,7 @@ fn why_not_tells_what_stands_in_the_way() {
     app.link = Link::Lost {
         reason: "gone".into(),
         since: 0.0,
-        retry_at: 1.0,
+        retry: Retry::default(),
     };
     assert!(why(&app, Action::Requeue).contains("no connection"));
     let nothing = fixture::connecting();

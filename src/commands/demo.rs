@@ -72,7 +72,7 @@ async fn stopped() -> Exit {
     };
     loop {
         match signals.next().await {
-            Asked::End => return Exit::Signal,
+            Asked::End(signal) => return Exit::Signal(signal),
             Asked::HangUp => return Exit::HangUp,
             Asked::Stop => {}
         }

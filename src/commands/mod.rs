@@ -31,6 +31,7 @@ use crate::run::{self, Ended};
 use crate::term;
 use crate::ui::plain;
 use anyhow::{Context, Result};
+use nix::sys::signal::Signal;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
@@ -46,8 +47,8 @@ pub enum Exit {
     Usage(String),
     /// 3: `--check` found something critical.
     Critical,
-    /// 143, after SIGTERM or SIGINT.
-    Signal,
+    /// 128 and its number, after a signal.
+    Signal(Signal),
     /// 129, after the terminal went: nobody can read anything.
     HangUp,
 }
@@ -60,7 +61,7 @@ impl Exit {
             Exit::Error(_) => 1,
             Exit::Usage(_) => 2,
             Exit::Critical => 3,
-            Exit::Signal => 143,
+            Exit::Signal(signal) => 128 + *signal as u8,
             Exit::HangUp => 129,
         }
     }
@@ -69,7 +70,7 @@ impl Exit {
     pub fn sentence(&self) -> Option<String> {
         match self {
             Exit::Error(text) | Exit::Usage(text) => Some(crate::text::clean(text)),
-            Exit::Signal => Some("stopped by a signal".into()),
+            Exit::Signal(signal) => Some(format!("stopped by {signal}")),
             Exit::Fine | Exit::Critical | Exit::HangUp => None,
         }
     }
@@ -78,7 +79,7 @@ impl Exit {
         match ended {
             Ended::Quit => Exit::Fine,
             Ended::Refused(why) => Exit::Usage(why),
-            Ended::Signal => Exit::Signal,
+            Ended::Signal(signal) => Exit::Signal(signal),
             Ended::HangUp => Exit::HangUp,
         }
     }

@@ -1,13 +1,18 @@
 //! What to do about a connection that did not come about: all the advice there is.
 
-use super::Fault;
-use super::tls::{Mode, Tls};
+use super::tls::Mode;
+use super::{Fault, Target};
 
 /// Against a refusal that only the server's side can lift.
 pub const ALLOW: &str = "allow it in pg_hba.conf";
 
+/// Of a pooler that lets us in to itself.
+pub const CONSOLE: &str =
+    "this is PgBouncer's own console, no database: give the name of one behind it";
+
 /// What to do about a refused login, or one that broke off. With a mode that tries both ways the other one was tried, too.
-pub fn login(fault: &Fault, tls: &Tls) -> Option<String> {
+pub fn login(fault: &Fault, target: &Target) -> Option<String> {
+    let tls = &target.route.tls;
     let has = |text: &str| fault.message.contains(text);
     let both = matches!(tls.mode, Mode::Allow | Mode::Prefer);
     let advice = match fault.code.as_deref() {
@@ -28,6 +33,10 @@ pub fn login(fault: &Fault, tls: &Tls) -> Option<String> {
         Some("28000") if has("\"[local]\"") => ALLOW,
         Some("28000") if !both && unencrypted(fault) => {
             "use sslmode=require, or allow it in pg_hba.conf"
+        }
+        // its administrators only
+        Some("08P01") if has("not allowed") && target.config.get_dbname() == Some("pgbouncer") => {
+            CONSOLE
         }
         Some("08P01") if has("options") => {
             "a pooler is on the way: leave options and PGOPTIONS out"

@@ -1,4 +1,4 @@
-//! How Postgres is reached: what was given (settings, from url, keyvalue, service), where that is (target, endpoint, wire),
+//! How Postgres is reached: what was given (settings, from url, keyvalue, service; encoding), where that is (target, endpoint, wire),
 //! how it is protected (tls), the password (secret, password, passfile, person), one connection (open, gate, suits), one session with
 //! its settings (session, purpose, ear), what went wrong (fault, reasons), what to do about it (advice), and reading rows without
 //! trusting them (cells).
@@ -6,6 +6,7 @@
 pub mod advice;
 pub mod cells;
 mod ear;
+mod encoding;
 mod endpoint;
 pub mod fault;
 mod gate;

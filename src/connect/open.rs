@@ -310,6 +310,10 @@ impl Attempt {
         if let Some(words) = route.tls.unproved(witness.asked()) {
             return Err(last(Fault::own(words)));
         }
+        let version = line.parameter("server_version").unwrap_or_default();
+        if version.ends_with("/bouncer") {
+            return Err(last(Fault::own(advice::CONSOLE)));
+        }
         let protection = match witness.words() {
             _ if self.endpoint.socket() => "none (socket)".to_string(),
             Some(words) => words,
@@ -360,7 +364,7 @@ impl Attempt {
         }
         if let Some(words) = words {
             fault.message = words;
-        } else if let Some(advice) = advice::login(&fault, &self.target.route.tls) {
+        } else if let Some(advice) = advice::login(&fault, &self.target) {
             fault.message = format!("{}: {advice}", fault.message);
         }
         // the server repeats what it does not understand or like

@@ -1,6 +1,7 @@
 //! `~/.pgpass`: `host:port:database:user:password`, the first line that matches. Read anew for each connection.
 
 use super::Secret;
+use crate::files;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -36,7 +37,7 @@ pub fn lookup(path: &Path, whose: Whose<'_>) -> Option<Secret> {
     if refused(path).is_some() {
         return None;
     }
-    let text = std::fs::read(path).ok()?;
+    let text = files::bytes(path).ok()?;
     find(&String::from_utf8_lossy(&text), whose)
 }
 

@@ -1,6 +1,7 @@
 //! `pg_service.conf`: connection settings by name, in the user's file, then in the system's.
 
 use super::settings::Env;
+use crate::files;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 
@@ -41,7 +42,7 @@ pub fn find(service: &str, file: Option<&str>, env: &Env<'_>) -> Result<Vec<(Str
 }
 
 fn read(path: &Path, service: &str) -> Result<Option<Vec<(String, String)>>> {
-    let text = std::fs::read(path)
+    let text = files::bytes(path)
         .with_context(|| format!("the service file {} cannot be read", path.display()))?;
     let text = String::from_utf8_lossy(&text);
     let mut found: Option<Vec<(String, String)>> = None;

@@ -2,7 +2,7 @@
 //! the flag of the same meaning; then what the flags say; then the service file; then the environment; then libpq's defaults.
 
 use super::person::Ask;
-use super::{Secret, keyvalue, service, url};
+use super::{Secret, encoding, keyvalue, service, url};
 use anyhow::{Result, bail, ensure};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -59,7 +59,7 @@ const KEYS: Use = Use::Refused("give the password itself, in PGPASSWORD or ~/.pg
 const OPTIONS: &[(&str, &str, Use)] = &[
     ("application_name", "PGAPPNAME", Use::Full),
     ("channel_binding", "PGCHANNELBINDING", Use::Full),
-    // ours is UTF-8 always
+    // ours is UTF-8 always; only the name is looked at
     ("client_encoding", "PGCLIENTENCODING", Use::None),
     ("connect_timeout", "PGCONNECT_TIMEOUT", Use::Full),
     ("dbname", "PGDATABASE", Use::Full),
@@ -206,6 +206,10 @@ impl Settings {
     }
 
     fn refuse(&self) -> Result<()> {
+        ensure!(
+            self.text("client_encoding").is_none_or(encoding::known),
+            "client_encoding (PGCLIENTENCODING) is no encoding of Postgres: leave it out, jobtop's is UTF8"
+        );
         for (key, _, how) in known() {
             if let (Use::Refused(instead), Some(_)) = (how, self.text(key)) {
                 bail!("jobtop does not support the connection setting {key}: {instead}");
@@ -338,6 +342,7 @@ mod tests {
             ("replication=database", "replication"),
             ("min_protocol_version=3.2", "3.0"),
             ("gssencmode=require", "gssencmode"),
+            ("client_encoding=nonsense", "no encoding of Postgres"),
         ] {
             let error = gather(string, ["", "", ""], &[]).expect_err(string);
             assert!(error.to_string().contains(part), "{error}");

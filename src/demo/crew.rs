@@ -19,6 +19,7 @@ use super::stage::Stage;
 use super::world::{Deeds, World};
 use crate::connect::{Cells, Fault, Target};
 use crate::once::Refused;
+use crate::sql::copyable;
 use tokio_postgres::types::Type;
 
 /// How many of whom.
@@ -209,8 +210,8 @@ pub async fn work(
     if !may.or_else(missing)? {
         anyhow::bail!(
             "this role may not claim tasks: let the owner of schema {schema} run GRANT {} TO {}",
-            quoted(&format!("{schema}_worker")),
-            quoted(target.config.get_user().unwrap_or("the role"))
+            copyable(&quoted(&format!("{schema}_worker"))),
+            copyable(&quoted(target.config.get_user().unwrap_or("the role")))
         );
     }
     drop(link);

@@ -3,6 +3,7 @@
 use super::Seen;
 use super::page::{Level, Part};
 use crate::connect::Target;
+use crate::sql;
 use crate::text::clean;
 use crate::ui::fmt;
 use std::ops::RangeInclusive;
@@ -69,8 +70,10 @@ fn address(part: &mut Part, target: &Target) {
         target.config.get_dbname().unwrap_or_default(),
     );
     let text = format!(
-        "{place}, port {}, as {user}, database {database}",
-        target.port()
+        "{place}, port {}, as {}, database {}",
+        target.port(),
+        sql::name(user),
+        sql::name(database)
     );
     part.say(Level::Ok, "address", text);
 }

@@ -1,5 +1,6 @@
 //! The page: parts of lines, each fine, worth knowing or in need of somebody; as text of 80 columns or as JSON.
 
+use crate::sql::copyable;
 use crate::ui::text::{self, wrap};
 use ratatui::text::Line as Inked;
 use serde::Serialize;
@@ -57,6 +58,15 @@ impl Part {
     /// Adds a line.
     pub fn say(&mut self, level: Level, name: &str, text: impl Into<String>) {
         self.advise(level, name, text, Vec::new());
+    }
+
+    /// On a standby: what would change something is to be run elsewhere, and each line says so.
+    pub fn on_a_standby(mut self) -> Self {
+        let changes = |l: &&mut Line| l.run.iter().any(|run| !run.starts_with("SELECT "));
+        for line in self.lines.iter_mut().filter(changes) {
+            line.text += "; run on the primary:";
+        }
+        self
     }
 
     /// Adds a line with what to run.
@@ -145,6 +155,7 @@ impl Line {
         let head = format!("  {level:<11}  {:<11} ", self.name);
         let mut out = wrapped(&self.text, WIDTH, INDENT, &head);
         for run in &self.run {
+            let run = &copyable(run);
             let quoted = run.contains(['"', '\'']) && breaks_a_name(run);
             let columns = if quoted { usize::MAX } else { WIDTH };
             out.push_str(&wrapped(run, columns, RUN, &" ".repeat(RUN)));
@@ -187,6 +198,19 @@ fn wrapped(text: &str, columns: usize, indent: usize, head: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn on_a_standby_nothing_is_to_be_run_that_changes_something() {
+        let mut part = Part::new("RIGHTS");
+        let run = |sql: &str| vec![sql.to_string()];
+        part.advise(Level::Note, "^K", "may not", run("GRANT a TO b;"));
+        let ends = run("SELECT pg_terminate_backend(1);");
+        part.advise(Level::Note, "queue", "full", ends);
+        part.say(Level::Ok, "role", "mona");
+        let lines = part.on_a_standby().lines;
+        let texts: Vec<&str> = lines.iter().map(|l| l.text.as_str()).collect();
+        assert_eq!(texts, ["may not; run on the primary:", "full", "mona"]);
+    }
 
     #[test]
     fn lines_are_aligned_clean_and_no_wider_than_a_terminal() {

@@ -4,11 +4,16 @@
 use super::page::{Level, Part};
 use super::{Seen, plan};
 use crate::action::{Verb, journal};
-use crate::connect::{Fault, Session};
+use crate::connect::{Cells, Fault, Session};
 use crate::queue::action::{self, ActionSql, values};
 use crate::queue::template::ident;
 use crate::queue::{Instance, action_sql, grants};
+use crate::sql;
 use crate::ui::fmt::plural;
+use tokio_postgres::types::Type;
+
+/// No row where there is no such role.
+const SEES_ALL: &str = "SELECT pg_has_role(r.oid, 'pg_read_all_stats', 'usage') AS sees_all FROM pg_roles r WHERE r.rolname = $1";
 
 /// What our role may see and do.
 pub async fn part(db: &Session, seen: &Seen<'_>) -> Result<Part, Fault> {
@@ -21,13 +26,13 @@ pub async fn part(db: &Session, seen: &Seen<'_>) -> Result<Part, Fault> {
             "role",
             format!(
                 "{} is a superuser: jobtop needs none, `jobtop grants` prints roles for it",
-                seen.facts.me
+                sql::name(&seen.facts.me)
             ),
         ),
         false => part.say(
             Level::Ok,
             "role",
-            format!("{}, no superuser", seen.facts.me),
+            format!("{}, no superuser", sql::name(&seen.facts.me)),
         ),
     }
     let (server, c) = (&seen.snapshot.server, &seen.snapshot.connections);
@@ -35,11 +40,16 @@ pub async fn part(db: &Session, seen: &Seen<'_>) -> Result<Part, Fault> {
         true => part.say(Level::Ok, "sessions", "sees those of all roles"),
         false => {
             let shown = c.used.saturating_sub(c.hidden);
-            let text = format!(
+            let mut text = format!(
                 "sees {shown} of {}: the others' states and waits are hidden",
                 c.used
             );
-            part.advise(Level::NeedsDoing, "sessions", text, grant("pg_monitor"));
+            let mut run = grant("pg_monitor");
+            if let Some(role) = comes_with(db, seen.instances).await? {
+                text += &format!("; {role}, below, brings pg_monitor");
+                run.clear();
+            }
+            part.advise(Level::NeedsDoing, "sessions", text, run);
         }
     }
     match seen.facts.signals {
@@ -67,6 +77,19 @@ pub async fn part(db: &Session, seen: &Seen<'_>) -> Result<Part, Fault> {
         actions(&mut part, db, instance, seen, &closed).await?;
     }
     Ok(part)
+}
+
+/// The role that is advised for its tables, where it sees the sessions of all roles too: one grant does for both.
+async fn comes_with(db: &Session, instances: &[Instance]) -> Result<Option<String>, Fault> {
+    let closed = |i: &&Instance| !i.closed().is_empty();
+    for role in instances.iter().filter(closed).filter_map(grants::reader) {
+        let rows = db.query(SEES_ALL, &[(&role, Type::TEXT)]).await?;
+        let sees = rows.first().map(|row| row.flag("sees_all")).transpose()?;
+        if sees.flatten() == Some(true) {
+            return Ok(Some(sql::name(&role)));
+        }
+    }
+    Ok(None)
 }
 
 /// Which tables cannot be read. What fails for want of them is said here, and nowhere else.

@@ -21,7 +21,7 @@ use crate::probe::backend::Backend;
 use crate::probe::server::Server;
 use crate::probe::tasks::Filter;
 use crate::probe::tasks::Task;
-use crate::probe::{ProbeHealth, Snapshot, leases, maintenance};
+use crate::probe::{ProbeHealth, Snapshot, cost, leases, maintenance};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -51,16 +51,6 @@ pub struct Round {
     /// The sum of the probes so far, but for the sessions, which are in what was shown last.
     pub snapshot: Snapshot,
     shown: Option<Arc<Snapshot>>,
-}
-
-/// Tries a task, which are counted with the attempts, for the tenants that spend.
-fn tries(snapshot: &mut Snapshot) {
-    let tenants = snapshot.cost.iter_mut().flat_map(|c| &mut c.by_tenant);
-    for tenant in tenants {
-        let mut of = snapshot.attempts.iter();
-        let found = of.find(|a| a.by == "tenant" && a.name == tenant.name);
-        tenant.tries_per_task = found.and_then(|a| a.tries_per_task);
-    }
 }
 
 /// Runs a probe if it is due and notes how it went.
@@ -161,7 +151,7 @@ impl Round {
     pub async fn run_database(&mut self, db: &Session) -> Result<(), Fault> {
         self.ask_server(db).await?;
         let s = &mut self.slots;
-        let (mut stepped, mut promoted) = (false, false);
+        let (mut stepped, mut promoted, mut restarted) = (false, false, false);
         probe!(db, s.activity, async {
             let version = self.snapshot.server.version_num;
             let sent = steady();
@@ -170,12 +160,19 @@ impl Round {
                 .zip(steady())
                 .and_then(|(sent, came)| self.clock.look(activity.now, sent, came));
             stepped = step.is_some();
-            promoted = activity.in_recovery != self.snapshot.server.in_recovery;
+            let server = &self.snapshot.server;
+            promoted = activity.in_recovery != server.in_recovery;
+            restarted = server.started_at.is_some() && activity.started_at != server.started_at;
             self.activity = Some(activity);
             Ok(())
         });
-        if promoted {
-            s.server.retry();
+        if restarted {
+            // behind a pooler; it may even be another server
+            self.slots = Slots::new();
+            self.fresh = true;
+        }
+        if promoted || restarted {
+            self.slots.server.retry();
             self.ask_server(db).await?;
         }
         if stepped {
@@ -294,7 +291,7 @@ impl Round {
             let owners = &mut self.owners;
             leases::match_sessions(&mut s.workers, &mut s.leases, &s.sessions, owners, now);
         }
-        tries(&mut self.snapshot);
+        cost::tries(&mut self.snapshot);
         let health = self.slots.all().map(|s| s.health(now));
         let asked = |p: &ProbeHealth| self.watched || p.name != "failures";
         self.snapshot.probes = health.into_iter().filter(asked).collect();

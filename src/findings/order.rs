@@ -12,6 +12,8 @@ struct Node<'a> {
     active: &'a Active<'a>,
     /// Its own gravity, or that of the gravest finding it explains.
     severity: Severity,
+    /// It, or one it explains, comes first of all that are as grave.
+    foremost: bool,
     sentence: String,
     /// Index of the finding that explains it.
     cause: Option<usize>,
@@ -26,12 +28,13 @@ pub fn order(active: &[Active]) -> Vec<Finding> {
             .filter(|&cause| explains(nodes[cause].active, nodes[symptom].active))
             .min_by(|a, b| graver(nodes[*a].active, nodes[*b].active));
     }
-    // ...and one from the last rule up lifts each cause to its gravest symptom.
+    // ...and one from the last rule up lifts each cause to its gravest symptom, and to the place of a foremost one.
     let mut up: Vec<usize> = (0..nodes.len()).collect();
     up.sort_by_key(|&at| std::cmp::Reverse(nodes[at].active.rank));
     for at in up {
         if let Some(cause) = nodes[at].cause {
             nodes[cause].severity = nodes[cause].severity.max(nodes[at].severity);
+            nodes[cause].foremost |= nodes[at].foremost;
         }
     }
     let mut out = Vec::with_capacity(nodes.len());
@@ -57,6 +60,7 @@ fn listed<'a>(active: &'a [Active<'a>]) -> Vec<Node<'a>> {
             nodes.push(Node {
                 active,
                 severity: active.trigger.severity,
+                foremost: active.trigger.foremost,
                 sentence,
                 cause: None,
             });
@@ -71,9 +75,10 @@ fn explains(cause: &Active, symptom: &Active) -> bool {
         && cause.trigger.scope.touches(&symptom.trigger.scope)
 }
 
-/// The graver one first; then the one with more behind it, the cause, the older.
-fn graver(a: &Active, b: &Active) -> Ordering {
+/// The graver one first; then the foremost, the cause, the one with more behind it, the older.
+pub fn graver(a: &Active, b: &Active) -> Ordering {
     (b.trigger.severity.cmp(&a.trigger.severity))
+        .then(b.trigger.foremost.cmp(&a.trigger.foremost))
         .then(a.rank.cmp(&b.rank))
         .then(b.trigger.weight.total_cmp(&a.trigger.weight))
         .then(b.since_s.total_cmp(&a.since_s))
@@ -86,6 +91,7 @@ fn emit(nodes: &[Node], cause: Option<usize>, out: &mut Vec<Finding>) {
         .collect();
     level.sort_by(|&a, &b| {
         (nodes[b].severity.cmp(&nodes[a].severity))
+            .then(nodes[b].foremost.cmp(&nodes[a].foremost))
             .then_with(|| graver(nodes[a].active, nodes[b].active))
     });
     for at in level {

@@ -101,6 +101,8 @@ pub struct Trigger {
     pub scope: Scope,
     /// Rules whose findings this one explains, out of those the rule may.
     pub explains: Vec<&'static str>,
+    /// First of all that are as grave, whatever their rules.
+    pub foremost: bool,
     /// Larger first among equals in gravity.
     pub weight: f64,
 }
@@ -117,6 +119,7 @@ impl Trigger {
             began_s: None,
             scope: Scope::default(),
             explains: Vec::new(),
+            foremost: false,
             weight: 0.0,
         }
     }
@@ -154,6 +157,18 @@ impl Trigger {
     /// Explains the findings of these rules, if so.
     pub fn explains_if(self, so: bool, rules: &[&'static str]) -> Self {
         if so { self.explains(rules) } else { self }
+    }
+
+    /// Does not explain the findings of these rules, unless so.
+    pub fn only_if(mut self, so: bool, rules: &[&'static str]) -> Self {
+        self.explains.retain(|rule| so || !rules.contains(rule));
+        self
+    }
+
+    /// Puts it before all that are as grave, if so.
+    pub fn foremost_if(mut self, so: bool) -> Self {
+        self.foremost = so;
+        self
     }
 
     /// Sorts it among its like.
@@ -220,6 +235,15 @@ impl<'a> Ctx<'a> {
     /// Its row, where the session is seen.
     pub fn session_row(&self, pid: i32) -> Option<RowId> {
         session_row(self.session(pid)?)
+    }
+
+    /// Would the server be short of connections without so many of its sessions?
+    pub fn short_without(&self, sessions: usize) -> bool {
+        let c = &self.snapshot.connections;
+        let sessions = u32::try_from(sessions).unwrap_or(u32::MAX);
+        let (used, usable) = (c.used.saturating_sub(sessions), c.usable());
+        let share = self.limits().connections * f64::from(usable);
+        usable > 0 && (used >= usable || f64::from(used) >= share)
     }
 
     /// A queue's name, with as much before it as tells it from others.

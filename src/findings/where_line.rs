@@ -3,6 +3,7 @@
 //! A layer with a finding shows the gravest one's mark and words, also of a finding that another explains: the cause
 //! may be in one layer and be felt in the next. A layer without shows a figure that says why it is calm.
 
+use super::order::graver;
 use super::rule::{Ctx, Place, USUAL_SAMPLES};
 use super::rules::slow_outside;
 use super::tracker::Active;
@@ -47,11 +48,7 @@ pub fn unread() -> Where {
 
 fn found(active: &[Active], place: Place) -> Option<Layer> {
     let of_layer = active.iter().filter(|a| a.place == place);
-    let gravest = of_layer.min_by(|a, b| {
-        (b.trigger.severity.cmp(&a.trigger.severity))
-            .then(a.rank.cmp(&b.rank))
-            .then(b.trigger.weight.total_cmp(&a.trigger.weight))
-    })?;
+    let gravest = of_layer.min_by(|a, b| graver(a, b))?;
     let mark = match gravest.trigger.severity {
         Severity::Critical => Mark::Bad,
         Severity::Warning => Mark::Warn,

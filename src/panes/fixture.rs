@@ -2,7 +2,7 @@
 
 use crate::action::strike::facts::Facts;
 use crate::app::row::RowId;
-use crate::app::state::{App, Detail, Link, LogLine, PaneId, Tone, View};
+use crate::app::state::{App, Detail, Link, LogLine, PaneId, Retry, Tone, View};
 use crate::app::strike::{Question, Stage as Asking};
 use crate::config::{BudgetRule, Config};
 use crate::findings::{Finding, Layer, Mark, Report, Severity, Where};
@@ -976,7 +976,11 @@ pub fn lost() -> App {
             "the server closed the connection: terminating connection due to administrator command"
                 .into(),
         since: 114.0,
-        retry_at: 128.4,
+        retry: Retry {
+            failed: 14,
+            pause: 0.9,
+            at: 128.4,
+        },
     };
     app
 }

@@ -35,6 +35,9 @@ pub static PANE: PaneDef = PaneDef {
     detail: super::task::detail,
 };
 
+/// Columns that a lease takes.
+const LEASE: u16 = 9;
+
 static COLUMNS: [Column; 15] = columns(7);
 
 /// Ids of two systems may be alike: there the queue is worth more than the money of a task.
@@ -44,13 +47,13 @@ const fn columns(queue: u8) -> [Column; 15] {
     [
         Column::words("id", 7, 22, 0),
         Column::words("kind", 14, 24, 1),
-        Column::words("state", 10, 12, 1),
+        Column::words("state", 10, 14, 1),
         Column::figures("age", 6, 6),
         Column::figures("in state", 8, 1),
         Column::words("worker", 9, 18, 4),
         Column::figures("try", 5, 2),
-        Column::words("lease", 9, 9, 4),
-        Column::words("session", 12, 14, 3),
+        Column::words("lease", LEASE, LEASE, 4),
+        Column::words("session", 12, 16, 3),
         Column::words("tenant", 8, 14, 5),
         Column::words("agent", 8, 14, 8),
         Column::words("queue", 8, 14, queue),
@@ -202,7 +205,9 @@ fn lease(task: &Task, now: Option<ServerTime>) -> Cell {
     match (task.lease_until, now) {
         (Some(until), Some(now)) => match until.since(now) {
             Some(s) if s < 0.0 => {
-                Cell::figure(format!("over {}", fmt::duration(-s)), -s).ink(Ink::Bad)
+                let over = format!("over {}", fmt::coarse(-s));
+                let fits = over.len() <= LEASE.into();
+                Cell::figure(if fits { &over } else { "over" }, -s).ink(Ink::Bad)
             }
             Some(s) => Cell::figure(fmt::duration(s), -s),
             None if no_end(task.lease_until) => {

@@ -27,6 +27,7 @@ SELECT CASE WHEN grouped THEN NULL ELSE max(pid) END::int8 AS pid,
        max(verb)::text AS verb,
        bool_or(own) AS own, bool_or(here) AS here, bool_or(hidden) AS hidden,
        pg_is_in_recovery() AS in_recovery,
+       extract(epoch FROM pg_postmaster_start_time())::float8 AS started_at,
        extract(epoch FROM pg_last_xact_replay_timestamp())::float8 AS replayed_at,
        extract(epoch FROM clock_timestamp())::float8 AS now
 FROM (
@@ -195,6 +196,8 @@ pub struct Activity {
     pub now: ServerTime,
     /// It is a standby: it may become a primary while we look, and our session stays.
     pub in_recovery: bool,
+    /// When the postmaster started: a pooler keeps our session while the server behind it is restarted, or replaced.
+    pub started_at: Option<ServerTime>,
     /// As in [`Server`](super::server::Server).
     pub replayed_at: Option<ServerTime>,
     connections: Connections,
@@ -217,6 +220,7 @@ struct Sum<'a> {
     budgets: &'a [BudgetRule],
     now: Option<ServerTime>,
     in_recovery: bool,
+    started_at: Option<ServerTime>,
     replayed_at: Option<ServerTime>,
     connections: Connections,
     applications: BTreeMap<String, u32>,
@@ -296,6 +300,7 @@ impl<'a> Sum<'a> {
             budgets,
             now: None,
             in_recovery: false,
+            started_at: None,
             replayed_at: None,
             connections: Connections {
                 budgets: shares,
@@ -313,6 +318,7 @@ impl<'a> Sum<'a> {
             Some(now) => now,
             None => {
                 self.in_recovery = row.flag("in_recovery")?.unwrap_or(false);
+                self.started_at = row.time("started_at")?;
                 self.replayed_at = row.time("replayed_at")?.filter(|_| self.in_recovery);
                 let now = row.time("now")?;
                 now.ok_or_else(|| Fault::own("the server did not tell the time"))?
@@ -380,6 +386,7 @@ impl<'a> Sum<'a> {
         Activity {
             now,
             in_recovery: self.in_recovery,
+            started_at: self.started_at,
             replayed_at: self.replayed_at,
             connections: self.connections,
             waits,

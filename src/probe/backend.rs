@@ -2,6 +2,7 @@
 
 use super::ServerTime;
 use crate::connect::{Cells, Fault, Session as Db};
+use crate::sql::copyable;
 use tokio_postgres::types::Type;
 
 /// `permitted` is the server's own rule for pg_cancel_backend and pg_terminate_backend; a right that this version
@@ -100,7 +101,7 @@ impl Backend {
             state_s: age(row.time("state_change")?),
             superuser: row.flag("superuser")?.unwrap_or(false),
             permitted: row.flag("permitted")?.unwrap_or(false),
-            me: row.word("me")?,
+            me: copyable(&row.word("me")?),
             version_num: row.int("version_num")?.unwrap_or(0) as i32,
         }))
     }

@@ -1,6 +1,6 @@
 //! Spend: tokens and money by agent, tenant, application, task and attempt.
 
-use super::Usd;
+use super::{Snapshot, Usd};
 use serde::{Deserialize, Serialize};
 
 pub mod ledger;
@@ -93,4 +93,14 @@ pub struct TopTask {
     pub usd: Usd,
     /// Attempts that spent it.
     pub attempts: u32,
+}
+
+/// Tries a task, which are counted with the attempts, for the tenants that spend.
+pub fn tries(snapshot: &mut Snapshot) {
+    let tenants = snapshot.cost.iter_mut().flat_map(|c| &mut c.by_tenant);
+    for tenant in tenants {
+        let mut of = snapshot.attempts.iter();
+        let found = of.find(|a| a.by == "tenant" && a.name == tenant.name);
+        tenant.tries_per_task = found.and_then(|a| a.tries_per_task);
+    }
 }

@@ -12,19 +12,19 @@ use std::fmt;
 pub struct Wrong {
     /// The file.
     pub file: String,
-    /// The line, from 1.
-    pub line: usize,
+    /// The line, from 1; `None` where it cannot be read.
+    pub line: Option<usize>,
     /// The reason, in one sentence.
     pub reason: String,
 }
 
 impl fmt::Display for Wrong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the queue profile {} is wrong in line {}: {}",
-            self.file, self.line, self.reason
-        )
+        let Self { file, line, reason } = self;
+        match line {
+            Some(n) => write!(f, "the queue profile {file} is wrong in line {n}: {reason}"),
+            None => write!(f, "the queue profile {file} cannot be read: {reason}"),
+        }
     }
 }
 
@@ -34,7 +34,7 @@ impl std::error::Error for Wrong {}
 pub fn parse(file: &str, text: &str) -> Result<Profile, Wrong> {
     let wrong = |at: usize, reason: String| Wrong {
         file: file.to_string(),
-        line: text.get(..at).map_or(1, |t| t.matches('\n').count() + 1),
+        line: Some(text.get(..at).map_or(1, |t| t.matches('\n').count() + 1)),
         reason,
     };
     let mut profile: Profile = toml::from_str(text).map_err(|e| {

@@ -6,6 +6,7 @@ use super::names::{Check, Names};
 use super::profile::{Profile, Sql};
 use super::template::{Piece, expand, ident, literal, pieces};
 use crate::connect::Fault;
+use crate::sql::copyable;
 use crate::text::clean;
 use serde::Deserialize;
 
@@ -156,7 +157,7 @@ fn select(relation: &Relation, role: &str) -> String {
 /// What a role lacks to read a system.
 pub fn to_monitor(instance: &Instance, role: &str) -> Result<Vec<String>, Fault> {
     match instance.profile.grants.made_by {
-        Some(_) => Ok(vec![member(instance, "monitor", role)]),
+        Some(_) => Ok(vec![member(&theirs(instance, "monitor"), role)]),
         None => {
             let more = statements(instance, &instance.profile.grants.monitor, role)?;
             let closed = |r: &&Relation| !r.readable;
@@ -176,15 +177,23 @@ pub fn to_monitor(instance: &Instance, role: &str) -> Result<Vec<String>, Fault>
 /// profile does not say.
 pub fn to_operate(instance: &Instance, role: &str) -> Result<Vec<String>, Fault> {
     match instance.profile.grants.made_by {
-        Some(_) => Ok(vec![member(instance, "operator", role)]),
+        Some(_) => Ok(vec![member(&theirs(instance, "operator"), role)]),
         None => statements(instance, &instance.profile.grants.operator, role),
     }
 }
 
-/// Membership of a role that the system brings.
-fn member(instance: &Instance, of: &str, role: &str) -> String {
-    let theirs = format!("{}_{of}", instance.schema);
-    format!("GRANT {} TO {}", ident(&theirs), ident(role))
+/// The role that reads a system, where the system brings one.
+pub fn reader(instance: &Instance) -> Option<String> {
+    let brings = instance.profile.grants.made_by.is_some();
+    brings.then(|| theirs(instance, "monitor"))
+}
+
+fn theirs(instance: &Instance, of: &str) -> String {
+    format!("{}_{of}", instance.schema)
+}
+
+fn member(of: &str, role: &str) -> String {
+    format!("GRANT {} TO {}", ident(of), ident(role))
 }
 
 /// The statements of a list for every branch, each once, without those about columns that are not there.
@@ -258,7 +267,7 @@ impl Script {
     }
 
     fn run(&mut self, sql: &str) {
-        self.0.push_str(&format!("{sql};\n"));
+        self.0.push_str(&format!("{};\n", copyable(sql)));
     }
 
     fn all(&mut self, list: &[String]) {
@@ -281,7 +290,10 @@ impl Script {
 
     fn logins(&mut self, roles: &[&String]) {
         for role in roles {
-            self.say(&format!("GRANT {} TO <your login>;", ident(role)));
+            self.say(&format!(
+                "GRANT {} TO <your login>;",
+                copyable(&ident(role))
+            ));
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::check::{Wrong, parse};
 use super::profile::Profile;
+use crate::files;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -24,11 +25,11 @@ pub fn profiles(directories: &[PathBuf]) -> Result<Vec<Arc<Profile>>, Wrong> {
     for directory in directories {
         let unreadable = |what: String, e: std::io::Error| Wrong {
             file: what,
-            line: 0,
-            reason: format!("it cannot be read: {e}"),
+            line: None,
+            reason: e.to_string(),
         };
         let entries = std::fs::read_dir(directory)
-            .map_err(|e| unreadable(directory.display().to_string(), e))?;
+            .map_err(|e| unreadable(format!("directory {}", directory.display()), e))?;
         let mut files: Vec<PathBuf> = entries
             .filter_map(|e| e.ok().map(|e| e.path()))
             .filter(|p| p.extension().is_some_and(|e| e == "toml"))
@@ -36,7 +37,7 @@ pub fn profiles(directories: &[PathBuf]) -> Result<Vec<Arc<Profile>>, Wrong> {
         files.sort();
         for file in files {
             let name = file.display().to_string();
-            let text = std::fs::read_to_string(&file).map_err(|e| unreadable(name.clone(), e))?;
+            let text = files::text(&file).map_err(|e| unreadable(name.clone(), e))?;
             all.push(Arc::new(parse(&name, &text)?));
         }
     }

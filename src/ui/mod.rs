@@ -12,6 +12,7 @@ pub mod glyphs;
 mod grid;
 mod header;
 pub mod layers;
+mod lost;
 pub mod order;
 mod overview;
 pub mod palette;
@@ -219,15 +220,10 @@ fn connecting(buffer: &mut Buffer, area: Rect, app: &App) {
     let (what, why) = match &app.link {
         Link::Connecting(why) => ("connecting".to_string(), why.as_str()),
         Link::Live => ("reading the queues".to_string(), ""),
-        Link::Lost {
-            reason, retry_at, ..
-        } => (
-            format!(
-                "no database; next try in {:.1}s",
-                (retry_at - app.now).max(0.0)
-            ),
-            reason.as_str(),
-        ),
+        Link::Lost { reason, retry, .. } => {
+            let next = lost::next(retry, app.now);
+            (format!("no database; {next}"), reason.as_str())
+        }
     };
     lines.push(Line::from(text::dim(format!("{what}, {waited}"))));
     if !why.is_empty() {

@@ -2,6 +2,7 @@
 
 use super::fmt;
 use super::glyphs;
+use super::lost;
 use super::text::{dim, fit, flow, ink, line_width, spread, text, wrap};
 use super::theme::Ink;
 use crate::app::state::{App, Link};
@@ -32,10 +33,17 @@ pub fn lines(app: &App, width: u16, room: Room) -> Vec<Line<'static>> {
     if let Link::Lost {
         reason,
         since,
-        retry_at,
+        retry,
     } = &app.link
     {
-        return lost(app, reason, *since, *retry_at, width, room);
+        let away = app.now - since;
+        return lost::lines(
+            reason,
+            away,
+            &lost::next(retry, app.now),
+            width,
+            room.verdict,
+        );
     }
     let indent = if width >= 100 { INDENT } else { 3 };
     let mut lines = Vec::new();
@@ -124,7 +132,7 @@ pub fn lines(app: &App, width: u16, room: Room) -> Vec<Line<'static>> {
 }
 
 /// A wrapped sentence of at most so many lines, and something at the end of the last line.
-fn sentence(
+pub(super) fn sentence(
     line: Line<'static>,
     tail: Vec<Span<'static>>,
     width: usize,
@@ -256,40 +264,4 @@ fn also(report: &Report, others: &[&Finding], width: usize) -> Option<Line<'stat
         spans.extend(fit(one, each).spans);
     }
     Some(spread(spans, &[right], width))
-}
-
-/// In place of the verdict while the database is away: nothing below it is true any more.
-fn lost(
-    app: &App,
-    reason: &str,
-    since: f64,
-    retry_at: f64,
-    width: usize,
-    room: Room,
-) -> Vec<Line<'static>> {
-    let left = (retry_at - app.now).max(0.0);
-    let head = format!(
-        " ✗ NO DATABASE {}",
-        fmt::duration((app.now - since).max(0.0))
-    );
-    let line = Line::from(vec![
-        ink(head, Ink::Bad),
-        Span::raw("  "),
-        ink(reason, Ink::Strong),
-    ]);
-    let mut lines = sentence(line, Vec::new(), width, 3, room.verdict);
-    let next = if left > 0.0 {
-        format!("next try in {left:.1}s")
-    } else {
-        "trying now".into()
-    };
-    lines.push(fit(
-        Line::from(vec![
-            Span::raw("   "),
-            text(next),
-            dim("; below is what was last seen, and ages are of then"),
-        ]),
-        width,
-    ));
-    lines
 }

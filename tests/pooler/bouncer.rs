@@ -51,13 +51,17 @@ impl Bouncer {
         let config = format!(
             "[databases]\n* = host={} port={}\n\
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
-             auth_type = trust\nauth_file = {place}/users\nlogfile = {place}/log\n\
+             auth_type = trust\nauth_file = {place}/users\nadmin_users = postgres\nlogfile = {place}/log\n\
              pool_mode = {mode}\ndefault_pool_size = {sessions}\nserver_login_retry = 1\n",
             cluster.socket_dir().display(),
             cluster.port()
         );
         std::fs::write(directory.join("ini"), config).expect("written");
-        std::fs::write(directory.join("users"), "\"postgres\" \"\"\n").expect("written");
+        std::fs::write(
+            directory.join("users"),
+            "\"postgres\" \"\"\n\"passer_by\" \"\"\n",
+        )
+        .expect("written");
         for path in [&directory, &directory.join("ini"), &directory.join("users")] {
             chown(path, Some(owner.uid()), Some(owner.gid())).expect("given away");
         }

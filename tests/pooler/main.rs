@@ -160,6 +160,48 @@ fn shared_sessions_are_polled_in_transactions_and_nothing_stays_behind() {
 }
 
 #[test]
+fn a_restart_behind_a_pooler_that_keeps_our_session_is_said() {
+    if !bouncer::here() {
+        return;
+    }
+    let (cluster, place) = Place::alone("restarted");
+    let bouncer = Bouncer::start(&cluster, "transaction", 2);
+    let url = bouncer.url(&database(&place));
+    // nothing is asked while the server is away
+    let mut pty = Pty::jobtop(&[&url, "--interval", "60"], 160, 45);
+    pty.wait("data", live);
+    place.sql("CHECKPOINT");
+    cluster.restart(false).expect("restarted");
+    pty.keys("r");
+    pty.wait_text("the server was restarted");
+    pty.keys("L");
+    let screen = pty.wait_text("the server was restarted");
+    assert!(!screen.contains("connection lost"), "{screen}");
+    pty.keys("q");
+    assert_eq!(pty.exit_code(), 0);
+}
+
+#[test]
+fn the_poolers_own_console_is_told_from_a_database() {
+    if !bouncer::here() {
+        return;
+    }
+    let place = Place::new("console");
+    place.sql("CREATE ROLE passer_by LOGIN");
+    let bouncer = Bouncer::start(common::cluster(), "transaction", 1);
+    let url = bouncer.url("pgbouncer");
+    let advice = "this is PgBouncer's own console, no database: give the name of one behind it";
+    for url in [&url, &url.replace("postgres@", "passer_by@")] {
+        let (code, out, err) = place.run(&["--once", url]);
+        assert_eq!((code, out.as_str()), (2, ""));
+        assert!(err.contains(advice) && err.lines().count() == 1, "{err}");
+    }
+    let (code, _, err) = place.run(&["migrate", &url]);
+    assert_eq!(code, 2);
+    assert!(err.contains(advice), "{err}");
+}
+
+#[test]
 fn a_session_of_our_own_is_pushed_through_a_pooler() {
     if !bouncer::here() {
         return;

@@ -34,7 +34,7 @@ fn restarts_and_a_crash_are_outlived() {
         cluster.down(immediate).expect("down");
         let said = lost(&pty);
         answers(&mut pty);
-        pty.wait_text("next try in");
+        pty.wait_text("tries, one a second");
         pty.keys("6R");
         pty.wait_text("requeue is off: no connection");
         pty.keys("0");

@@ -59,6 +59,8 @@ fn a_full_server_is_waited_for_at_start_and_afterwards() {
             .contains("last seen 9 used: hog 8, jobtop 1"),
         "{screen}"
     );
+    // no stampede for the next slot
+    pty.wait_text("tries, the next in ");
     let said = lost(&pty);
     answers(&mut pty);
     drop((hogs, last));
@@ -69,6 +71,33 @@ fn a_full_server_is_waited_for_at_start_and_afterwards() {
         Instant::now(),
         NOTHING,
     );
+    quit(&mut pty);
+}
+
+#[test]
+fn a_full_server_is_the_verdict_whatever_else_is_critical() {
+    let cluster = own_cluster(&[("max_connections", "12")]);
+    let place = place_on(&cluster);
+    place.sql(
+        "CREATE ROLE oncall LOGIN; GRANT agent_queue_monitor, pg_monitor TO oncall;
+         SET search_path = agent_queue;
+         SELECT enqueue('parser', 'parse') FROM generate_series(1, 5);
+         SELECT started(id, lease_token) FROM claim('parser', 'w3', 5);
+         UPDATE tasks SET lease_expires_at = now() - interval '20 min' WHERE locked_by = 'w3'",
+    );
+    let url = place.url.replace("user=postgres", "user=oncall");
+    // the most important thing has the second line there
+    let verdict = |s: &str| s.lines().nth(1).unwrap_or_default().to_string();
+    let mut pty = Pty::jobtop(&[&url, "--interval", "0.5"], 80, 24);
+    let leases = |s: &str| verdict(s).contains("5 leases expired");
+    pty.wait("the leases", leases);
+    let hogs = Hogs::of(&cluster, "oncall");
+    let screen = pty.wait("the full server", |s| {
+        verdict(s).contains("9 of 9 connections: logins are refused; hog holds 8")
+    });
+    assert!(screen.contains("more: L"), "the leases are next:\n{screen}");
+    drop(hogs);
+    pty.wait("the leases", leases);
     quit(&mut pty);
 }
 

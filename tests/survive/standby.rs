@@ -71,6 +71,7 @@ fn a_standby_is_watched_and_its_promotion_noticed() {
     let a = own_cluster(&[("wal_level", "replica"), ("max_wal_senders", "4")]);
     let place = place_on(&a);
     place.sql(load::HOUSES);
+    place.sql("CREATE ROLE mona LOGIN; GRANT agent_queue_monitor TO mona");
     let b = follow(&a);
     let url_b = format!(
         "host={} port={} user=postgres dbname=postgres",
@@ -96,6 +97,17 @@ fn a_standby_is_watched_and_its_promotion_noticed() {
             false => "listen",
         };
         assert_eq!(server["push"], push, "{attrs}: {server}");
+    }
+
+    // nothing that changes something can be run here
+    let by_mona = url_b.replace("user=postgres", "user=mona");
+    let (_, page, _) = place.run(&["doctor", &by_mona]);
+    let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
+    for words in [
+        "of its own roles only; run on the primary:",
+        "GRANT pg_signal_backend TO \"mona\";",
+    ] {
+        assert!(page.contains(words), "{words:?} in {page}");
     }
 
     let slow = slow_profile(&b, 0.01);
@@ -148,6 +160,7 @@ fn a_standby_is_watched_and_its_promotion_noticed() {
     on_b.wait("the primary", |s| {
         live(s) && s.contains("primary") && s.contains("WRITES ALLOWED")
     });
+    on_b.wait_text("the server was promoted, writes are possible now");
     // at the next refresh
     assert!(
         begun.elapsed() < Duration::from_secs(5 * 2),

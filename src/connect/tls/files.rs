@@ -2,6 +2,7 @@
 
 use super::key;
 use crate::connect::Secret;
+use crate::files;
 use anyhow::{Context, Result, bail, ensure};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -24,7 +25,7 @@ pub fn system() -> Result<Certificates> {
 /// The certificates of a PEM file.
 pub fn certificates(path: &Path) -> Result<Certificates> {
     let unreadable = || format!("the certificate file {} cannot be read", path.display());
-    let text = std::fs::read(path).with_context(unreadable)?;
+    let text = files::bytes(path).with_context(unreadable)?;
     let found: Result<Certificates, _> = CertificateDer::pem_slice_iter(&text).collect();
     let found = found.with_context(unreadable)?;
     ensure!(
@@ -62,7 +63,7 @@ pub fn pair(
         about.mode() & others == 0,
         "the key file {name} is refused, since group or others may use it: chmod 0600 it"
     );
-    let text = std::fs::read(key).with_context(|| format!("the key file {name} cannot be read"))?;
+    let text = files::bytes(key).with_context(|| format!("the key file {name} cannot be read"))?;
     let key = key::read(&text, &name.to_string(), phrase)?;
     Ok(Some((chain, key)))
 }

@@ -2,6 +2,7 @@
 //! or holds no list is as good as none (which is said aloud where it was named), and a directory is for files with the names
 //! that `openssl rehash` gives.
 
+use crate::files;
 use anyhow::Result;
 use rustls::pki_types::CertificateRevocationListDer;
 use rustls::pki_types::pem::{PemObject, SectionKind};
@@ -65,7 +66,7 @@ impl Places {
 
 /// The lists of a PEM file. None at all are some where it has certificates, which OpenSSL takes for success.
 fn file_of_lists(path: &Path) -> Option<Lists> {
-    let text = std::fs::read(path).ok()?;
+    let text = files::bytes(path).ok()?;
     let sections = <(SectionKind, Vec<u8>)>::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
     let sections = sections.ok().filter(|found| !found.is_empty())?;
     let lists = sections

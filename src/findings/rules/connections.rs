@@ -56,8 +56,7 @@ impl Rule for Connections {
         let c = &ctx.snapshot.connections;
         let usable = c.usable();
         let full = usable > 0 && c.used >= usable;
-        let share = ctx.limits().connections * f64::from(usable);
-        let short = full || usable > 0 && f64::from(c.used) >= share;
+        let short = ctx.short_without(0);
         self.held.keep(ctx, short.then(String::new));
         // What is hidden may idle or not.
         let hidden = c.states.get("hidden").copied().unwrap_or_default();
@@ -70,9 +69,10 @@ impl Rule for Connections {
             return Vec::new();
         }
         let mut parts = vec![format!(
-            "{} of {} connections",
+            "{} of {} connections{}",
             count(c.used.into()),
-            count(usable.into())
+            count(usable.into()),
+            if full { ": logins are refused" } else { "" }
         )];
         let opened = self.opened();
         match (&opened, c.logins_per_s) {
@@ -116,6 +116,8 @@ impl Rule for Connections {
                 count(usable.into())
             ))
             .culprit(whom.map(RowId::Budget))
+            // until somebody gets in again, nothing else can be mended
+            .foremost_if(full)
             .explains(&["stalled"]),
         ]
     }
@@ -215,7 +217,7 @@ mod tests {
         let said = &of(RULE, &idle(97))[0];
         assert_eq!(
             said.sentence,
-            "97 of 97 connections; leaky-api holds 70; 96 idle: a leak or a pool too large"
+            "97 of 97 connections: logins are refused; leaky-api holds 70; 96 idle: a leak or a pool too large"
         );
         assert_eq!(said.severity, Severity::Critical);
 
@@ -224,7 +226,7 @@ mod tests {
         s.connections.states = [("hidden".into(), 90), ("idle".into(), 7)].into();
         assert_eq!(
             says(RULE, &s),
-            "97 of 97 connections; leaky-api holds 70; 7 idle"
+            "97 of 97 connections: logins are refused; leaky-api holds 70; 7 idle"
         );
 
         let mut tracker = Tracker::new(&Config::default());

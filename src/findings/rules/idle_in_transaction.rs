@@ -35,7 +35,8 @@ impl Rule for IdleInTransaction {
     /// * table-lock: where the sessions behind it wait for a relation, it is the root of that tree.
     /// * leases-expired, stalled, throttled, cancel-unheard: claims, heartbeats and completions wait behind its
     ///   rows, or its own tasks go nowhere.
-    /// * connections, budget: those who wait keep their sessions, and so does it.
+    /// * connections, budget: those who wait keep their sessions, and so does it and its like; connections only where
+    ///   those make the difference.
     /// * xmin-held, notify-queue: only where that very session is the one to blame.
     /// * limited-view: jobtop's own reading of a table waits behind its lock.
     fn explains(&self) -> &'static [&'static str] {
@@ -54,7 +55,6 @@ impl Rule for IdleInTransaction {
     }
 
     fn check(&mut self, ctx: &Ctx) -> Vec<Trigger> {
-        let idle = |s: &&Session| s.idle_in_transaction() && !s.own;
         ctx.snapshot
             .sessions
             .iter()
@@ -62,6 +62,10 @@ impl Rule for IdleInTransaction {
             .filter_map(|session| check(ctx, session))
             .collect()
     }
+}
+
+fn idle(session: &&Session) -> bool {
+    session.idle_in_transaction() && !session.own
 }
 
 fn check(ctx: &Ctx, session: &Session) -> Option<Trigger> {
@@ -110,6 +114,7 @@ fn check(ctx: &Ctx, session: &Session) -> Option<Trigger> {
         Severity::Warning
     };
     let on_relation = waits.iter().any(|w| w.lock_type == "relation");
+    let alike = ctx.snapshot.sessions.iter().filter(idle).count();
     let in_the_way = blocks > 0 || session.task_rows > 0;
     let maintenance = &ctx.snapshot.maintenance;
     let holds_xmin = maintenance.xmin_holder.as_ref().and_then(|h| h.pid) == Some(pid);
@@ -141,6 +146,7 @@ fn check(ctx: &Ctx, session: &Session) -> Option<Trigger> {
             &["leases-expired", "stalled", "throttled", "cancel-unheard"],
         )
         .explains_if(blocks > 0 || budget.is_some(), &["connections", "budget"])
+        .only_if(!ctx.short_without(blocks + alike), &["connections"])
         .explains_if(holds_xmin, &["xmin-held"])
         .explains_if(fills_notify, &["notify-queue"]),
     )

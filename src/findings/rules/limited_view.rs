@@ -4,10 +4,14 @@ use crate::findings::Severity;
 use crate::findings::rule::{Ctx, Place, Rule, Trigger};
 use crate::findings::words::{clean, count, duration, name};
 use crate::probe::ProbeHealth;
+use crate::sql;
 use std::collections::BTreeMap;
 
 /// Seconds after which a failing probe's last data is too old to go by.
 const STALE: f64 = 15.0;
+
+/// Characters of a role's name that a sentence takes.
+const ROLE: usize = 80;
 
 /// See the module.
 pub struct LimitedView;
@@ -40,7 +44,7 @@ impl Rule for LimitedView {
                         "sees {} of {} sessions: GRANT pg_monitor TO {}",
                         count(c.used.saturating_sub(c.hidden).into()),
                         count(c.used.max(c.hidden).into()),
-                        name(&ctx.snapshot.server.user)
+                        grantee(&ctx.snapshot.server.user)
                     ),
                 )
                 .weight(1e9),
@@ -67,6 +71,15 @@ impl Rule for LimitedView {
             }
         }
         triggers
+    }
+}
+
+/// The role to grant something to; in full, or not by its name.
+fn grantee(role: &str) -> String {
+    let whole = sql::name(role);
+    match whole.chars().count() {
+        0..=ROLE => whole,
+        _ => "this role".into(),
     }
 }
 

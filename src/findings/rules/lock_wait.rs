@@ -30,7 +30,8 @@ impl Rule for LockWait {
         Place::Database
     }
 
-    /// Claims, heartbeats and completions wait behind it, and whoever waits keeps a session.
+    /// Claims, heartbeats and completions wait behind it, and whoever waits keeps a session: connections only where those
+    /// make the difference.
     fn explains(&self) -> &'static [&'static str] {
         &[
             "leases-expired",
@@ -92,7 +93,8 @@ fn check(ctx: &Ctx, root: i32, waits: &[&Blocked]) -> Option<Trigger> {
         .culprit(ctx.session_row(root))
         .began(longest)
         .weight(n as f64)
-        .explains(LockWait.explains()),
+        .explains(LockWait.explains())
+        .only_if(!ctx.short_without(waits.len() + 1), &["connections"]),
     )
 }
 

@@ -29,7 +29,8 @@ impl Rule for TableLock {
     }
 
     /// Nobody can claim, finish, heartbeat or acknowledge while the table is closed, those who try keep their
-    /// sessions, arrivals stop at its door, and jobtop's own reading of it fails. Narrowed to the table's schema.
+    /// sessions (connections only where those make the difference), arrivals stop at its door, and jobtop's own reading
+    /// of it fails. Narrowed to the table's schema.
     fn explains(&self) -> &'static [&'static str] {
         &[
             "leases-expired",
@@ -133,7 +134,8 @@ fn check(ctx: &Ctx, table: &str, waits: &[&Blocked]) -> Option<Trigger> {
             .began(first.waiting_s)
             .scope(scope)
             .weight(waits.len() as f64)
-            .explains(TableLock.explains()),
+            .explains(TableLock.explains())
+            .only_if(!ctx.short_without(waits.len() + 1), &["connections"]),
     )
 }
 

@@ -49,6 +49,8 @@ fn a_cause_comes_first_with_its_symptoms_under_it() {
 #[test]
 fn a_cause_is_as_grave_as_its_gravest_symptom() {
     let mut s = night();
+    // two sessions do not fill a server
+    s.connections = with(|_| {}).connections;
     s.blocked.truncate(1);
     s.sessions[0].task_rows = 0;
     let report = once(&s);
@@ -170,4 +172,53 @@ fn information_alone_is_not_a_verdict() {
     let report = once(&example("limited-view"));
     assert_eq!(report.findings.len(), 1);
     assert!(report.top().is_none());
+}
+
+/// Every slot that ordinary roles may have is taken, by a pool that idles.
+fn fill(s: &mut Snapshot) {
+    s.connections.used = s.connections.usable();
+    s.connections.states = [("idle".into(), s.connections.used)].into();
+    s.connections.logins_per_s = None;
+}
+
+#[test]
+fn a_server_that_refuses_logins_comes_before_all_that_is_as_grave() {
+    let mut s = example("leases-expired");
+    s.sessions = example("idle-in-transaction").sessions;
+    s.sessions[0].task_rows = 0;
+    s.blocked = (0..3).map(|n| blocked(4720 + n, &[4711], 470.0)).collect();
+    fill(&mut s);
+    let report = once(&s);
+    let by = Some("idle-in-transaction");
+    assert_eq!(
+        list(&report),
+        [
+            ("connections", None),
+            ("idle-in-transaction", None),
+            ("leases-expired", by),
+        ]
+    );
+    let gravest = report.findings.iter().take(2).map(|f| f.severity);
+    assert!(gravest.into_iter().all(|s| s == Severity::Critical));
+    assert!(report.verdict.starts_with("97 of 97 connections"));
+    assert_eq!(report.layers.database.text, "97 of 97 conns");
+    // one slot is free: somebody can still log in and mend what is wrong
+    s.connections.used -= 1;
+    assert_eq!(list(&once(&s))[0], ("idle-in-transaction", None));
+}
+
+#[test]
+fn what_fills_the_server_comes_before_all_that_is_as_grave() {
+    let mut s = example("lock-wait");
+    s.workers = example("owners-gone").workers;
+    s.blocked = (0..12).map(|n| blocked(4720 + n, &[4711], 41.0)).collect();
+    fill(&mut s);
+    assert_eq!(
+        list(&once(&s)),
+        [
+            ("lock-wait", None),
+            ("connections", Some("lock-wait")),
+            ("owners-gone", None),
+        ]
+    );
 }

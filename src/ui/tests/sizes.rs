@@ -2,11 +2,15 @@
 
 use super::overlays;
 use crate::app::state::{App, Layer, PaneId};
-use crate::panes::fixture;
+use crate::panes::{self, fixture};
+use crate::probe::Snapshot;
 use crate::text::forbidden;
+use crate::ui::clean::width;
+use crate::ui::table::{self, Key, Part};
 use crate::ui::theme::{Depth, Theme};
 use crate::ui::{max_scroll, page_height, page_rows, render};
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 /// Every state, with every layer over it.
@@ -138,4 +142,62 @@ fn frame_time() {
         let each = start.elapsed().as_secs_f64() * 1e3 / f64::from(rounds);
         println!("frame {w}x{h}: {each:.2} ms");
     }
+}
+
+/// The incident, with every length of time in it as long as this.
+fn lasting(seconds: f64) -> App {
+    fn set(value: &mut serde_json::Value, seconds: f64) {
+        match value {
+            serde_json::Value::Object(fields) => {
+                for (name, value) in fields {
+                    match value.is_number() && name.ends_with("_s") {
+                        true => *value = seconds.into(),
+                        false => set(value, seconds),
+                    }
+                }
+            }
+            serde_json::Value::Array(all) => all.iter_mut().for_each(|v| set(v, seconds)),
+            _ => {}
+        }
+    }
+    let mut app = fixture::incident();
+    let seen = app.snapshot.take().expect("data");
+    let mut json = serde_json::to_value(&*seen).expect("JSON");
+    set(&mut json, seconds);
+    let mut snapshot: Snapshot = serde_json::from_value(json).expect("a snapshot");
+    for task in &mut snapshot.tasks.rows {
+        task.lease_until = snapshot.taken_at.map(|t| t.plus(-seconds));
+        task.created_at = task.lease_until;
+    }
+    app.snapshot = Some(snapshot.into());
+    app
+}
+
+#[test]
+fn a_figure_that_is_shown_is_whole() {
+    let mut cut = BTreeSet::new();
+    for seconds in [
+        0.4, 65.0, 492.0, 3_540.0, 86_340.0, 172_700.0, 9e8, 1e12, -492.0,
+    ] {
+        let app = lasting(seconds);
+        for pane in panes::PANES {
+            for section in (pane.table)(&app, Part::Whole).sections {
+                for total in [57, 77, 97, 117, 157, 197] {
+                    for (at, room) in table::fit(&section, &section.title, total) {
+                        let cells = section.rows.iter().map(|row| &row.cells[at]);
+                        let figures = cells.filter(|c| matches!(c.key, Key::Number(_)));
+                        cut.extend(figures.filter(|c| width(&c.text) > usize::from(room)).map(
+                            |c| {
+                                format!(
+                                    "{:?} {}: {} in {room}",
+                                    pane.id, section.columns[at].name, c.text
+                                )
+                            },
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    assert!(cut.is_empty(), "{cut:#?}");
 }
