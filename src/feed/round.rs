@@ -7,6 +7,7 @@ use super::listen::Listen;
 use super::push::Sent;
 use super::slot::Slot;
 use super::slots::Slots;
+use super::systems::Systems;
 use crate::action::strike::With;
 use crate::action::{Asker, Choice, Outcome, Plan, Run, Verb};
 use crate::app::row::RowId;
@@ -22,7 +23,7 @@ use crate::probe::server::Server;
 use crate::probe::tasks::Filter;
 use crate::probe::tasks::Task;
 use crate::probe::{ProbeHealth, Snapshot, leases, maintenance};
-use std::collections::BTreeSet;
+use crate::queue::Half;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::{Instrument, info};
@@ -43,8 +44,7 @@ pub struct Round {
     clock: Clock,
     /// The session is new: the server may be another one.
     fresh: bool,
-    /// Systems that were found at any time.
-    systems: BTreeSet<String>,
+    systems: Systems,
     slots: Slots,
     /// Somebody looks at the failures.
     watched: bool,
@@ -89,7 +89,7 @@ impl Round {
             listen: Listen::default(),
             clock: Clock::default(),
             fresh: true,
-            systems: BTreeSet::new(),
+            systems: Systems::default(),
             slots: Slots::new(),
             watched: false,
             snapshot: Snapshot {
@@ -197,7 +197,8 @@ impl Round {
     /// Runs what is due of the queue half.
     pub async fn run_queues(&mut self, db: &Session) -> Result<(), Fault> {
         // a missing table or column, or a whole system: look again at what is there
-        if self.slots.queues.failed_with("42") || !self.snapshot.gone.is_empty() {
+        let half = self.queues.halves().next().is_some();
+        if self.slots.queues.failed_with("42") || half || self.systems.missed(Instant::now()) {
             self.slots.detect.hurry();
         }
         probe!(db, self.slots.detect, self.detect(db));
@@ -211,9 +212,7 @@ impl Round {
         probe!(db, s.queues, self.queues.queues(db, now));
         if failed && !s.queues.failing() {
             // what kept these tables from being read is over for all that read them
-            for slot in [&mut s.leases, &mut s.tasks, &mut s.finished, &mut s.cost] {
-                slot.retry();
-            }
+            s.retry_queues();
         }
         probe!(db, s.leases, self.queues.leases(db, now));
         probe!(db, s.tasks, self.queues.tasks(db, now));
@@ -255,23 +254,20 @@ impl Round {
     }
 
     async fn detect(&mut self, db: &Session) -> Result<(), Fault> {
-        let names = |queues: &QueueProbes| -> BTreeSet<String> {
-            let name = |i: &crate::queue::Instance| format!("{} in schema {}", i.system, i.schema);
-            queues.instances().map(name).collect()
-        };
-        self.systems.extend(names(&self.queues));
+        let half = |queues: &QueueProbes| -> Vec<String> { queues.halves().map(Half::why).collect() };
+        let before = half(&self.queues);
         self.queues.detect(db).await?;
-        let here = names(&self.queues);
-        for system in here.difference(&self.systems) {
-            info!(system, "queue found");
+        self.systems.look(self.queues.instances(), Instant::now());
+        self.systems.fill(&mut self.snapshot);
+        let halves = half(&self.queues);
+        for system in halves.iter().filter(|h| !before.contains(h)) {
+            info!(system, "queue half there");
         }
-        let gone: Vec<String> = self.systems.difference(&here).cloned().collect();
-        for system in gone.iter().filter(|g| !self.snapshot.gone.contains(g)) {
-            info!(system, "queue gone");
+        if halves != before {
+            self.slots.retry_queues();
         }
-        self.snapshot.gone = gone;
         let mut channels = Vec::new();
-        for instance in self.queues.instances() {
+        for instance in self.queues.whole() {
             channels.extend(instance.channels(db).await?);
         }
         self.listen.want(channels);
@@ -298,7 +294,8 @@ impl Round {
         let health = self.slots.all().map(|s| s.health(now));
         let asked = |p: &ProbeHealth| self.watched || p.name != "failures";
         self.snapshot.probes = health.into_iter().filter(asked).collect();
-        if self.snapshot.unread("cost").is_some() {
+        // what was read before a system lost a part stays
+        if self.snapshot.half_there.is_empty() && self.snapshot.unread("cost").is_some() {
             self.snapshot.cost = None;
         }
         // they may be thousands, and each refresh makes them anew

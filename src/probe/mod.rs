@@ -7,6 +7,7 @@ pub mod backend;
 pub mod cost;
 pub mod failures;
 pub mod flow;
+pub mod half;
 pub mod leases;
 pub mod maintenance;
 pub mod queues;
@@ -73,12 +74,21 @@ pub struct Snapshot {
     /// Queue systems that were here and are not any more.
     #[serde(default)]
     pub gone: Vec<String>,
+    /// Where queue systems are now that were elsewhere until a few minutes ago, a sentence each.
+    #[serde(default)]
+    pub moved: Vec<String>,
+    /// Queue systems that lack a table or a column since they were read.
+    #[serde(default)]
+    pub half_there: Vec<half::HalfThere>,
     /// Health of each probe.
     pub probes: Vec<ProbeHealth>,
     /// What jobtop itself costs the server.
     #[serde(rename = "self")]
     pub own: Own,
 }
+
+/// A queue system that is gone is missed for so long, in seconds; later that is a note.
+pub const GONE_S: f64 = 3600.0;
 
 /// How one probe is doing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -129,6 +139,9 @@ impl Snapshot {
         if let Some(why) = self.all_gone() {
             return Some(why);
         }
+        if let Some(half) = self.all_half() {
+            return Some(format!("not read: {}", half.why));
+        }
         let undetected = health("detect").filter(|_| self.totals.is_empty());
         if let Some(error) = undetected.and_then(|p| p.error.as_ref()) {
             return Some(format!("not read: {error}"));
@@ -166,6 +179,9 @@ impl Snapshot {
         }
         if let Some(why) = self.all_gone() {
             return Some(why);
+        }
+        if let Some(half) = self.all_half() {
+            return Some(half.why.clone());
         }
         let reading = |p: &ProbeHealth| p.name == "queues" && p.age_s.is_none();
         if self.probes.iter().any(reading) {

@@ -73,6 +73,14 @@ impl Compared {
 }
 
 impl Half {
+    /// What is missing, in words: `agent_queue in schema agent_queue: column kind of tasks is not there`.
+    pub fn why(&self) -> String {
+        let system = self.profile.system.get_ref();
+        let are = if self.missing.len() == 1 { "is" } else { "are" };
+        let missing = self.missing.join(", ");
+        format!("{system} in schema {}: {missing} {are} not there", self.schema)
+    }
+
     /// What can be done about it.
     pub fn advice(&self) -> String {
         match &self.profile.grants.made_by {
