@@ -2,19 +2,18 @@
 //!
 //! The connection half comes first: it reads nothing that a lock on a task table could block.
 
+mod acts;
+
 use super::clock::{Clock, steady};
 use super::listen::Listen;
 use super::push::Sent;
 use super::slot::Slot;
 use super::slots::Slots;
 use super::systems::Systems;
-use crate::action::strike::With;
-use crate::action::{Asker, Choice, Outcome, Plan, Run, Verb};
 use crate::app::row::RowId;
 use crate::app::state::Detail;
 use crate::config::Config;
 use crate::connect::{Fault, Session, Target};
-use crate::journal::Journal;
 use crate::log;
 use crate::probe::QueueProbes;
 use crate::probe::activity::Activity;
@@ -142,6 +141,7 @@ impl Round {
                 self.snapshot.server.version.clone(),
                 self.snapshot.server.in_recovery,
             );
+            let database = self.snapshot.server.database_oid;
             Server::read(db, &mut self.snapshot).await?;
             let server = &mut self.snapshot.server;
             if before != (server.version.clone(), server.in_recovery) {
@@ -152,9 +152,31 @@ impl Round {
                 );
             }
             server.read_only = !self.config.allow_writes || server.in_recovery;
+            if database != 0 && server.database_oid != database {
+                info!("another database of that name answers");
+                self.begin_anew();
+            }
             Ok(())
         });
         Ok(())
+    }
+
+    /// Nothing that was remembered is of this database.
+    fn begin_anew(&mut self) {
+        self.queues.begin_anew();
+        self.systems = Systems::default();
+        self.shown = None;
+        self.activity = None;
+        self.snapshot = Snapshot {
+            format: self.snapshot.format,
+            server: std::mem::take(&mut self.snapshot.server),
+            connections: std::mem::take(&mut self.snapshot.connections),
+            ..Snapshot::default()
+        };
+        self.forget();
+        // unlike `hurry` it does not wait for a breaker that the other one opened
+        self.slots.detect.retry();
+        self.slots.retry_queues();
     }
 
     /// Runs what is due of the connection half. Fails only when the session is gone.
@@ -345,56 +367,5 @@ impl Round {
         instances
             .map(|i| (i.system.clone(), i.schema.clone()))
             .collect()
-    }
-
-    /// What reads the tasks that an action is about, on any session.
-    pub fn asker(&self, verb: Verb, choice: Choice) -> Result<Asker, String> {
-        let (system, schema) = choice.home().ok_or("no task was chosen")?;
-        let instance = self.queues.instance(system, schema);
-        let instance = instance.ok_or_else(|| format!("{system} is not there any more"))?;
-        Asker::new(instance, verb, choice)
-    }
-
-    /// What ending a session needs to know: among it the journal table of the first system that has one. `poll` is the
-    /// pid of our polling session.
-    pub fn with(&self, poll: i32) -> Result<With, String> {
-        let mut tables = self.queues.instances().map(crate::queue::action::journal);
-        Ok(With {
-            poll,
-            server: self.target.host.clone(),
-            table: tables.find_map(|table| table.ok().flatten()),
-            journal: self.local_journal()?,
-        })
-    }
-
-    fn local_journal(&self) -> Result<Journal, String> {
-        Journal::open(&self.config).map_err(|e| format!("{e:#}: set journal_file"))
-    }
-
-    /// What carries a plan out, on any session.
-    pub fn prepare(&self, plan: Plan) -> Result<Run, Outcome> {
-        let steps = match plan.targets.first() {
-            None => Err("no task was chosen".to_string()),
-            Some(t) => match self.queues.instance(&t.key.system, &t.key.schema) {
-                None => Err(format!("{} is not there any more", t.key.system)),
-                Some(instance) => instance.steps(&plan),
-            },
-        };
-        match steps.and_then(|s| Ok((s, self.local_journal()?))) {
-            Ok(((steps, table), journal)) => {
-                let rate = self.config.rows_per_second;
-                Ok(Run::new(plan, steps, table, journal, rate))
-            }
-            Err(why) => {
-                info!(
-                    action = plan.action_id,
-                    verb = plan.verb.name(),
-                    reason = why,
-                    "write refused"
-                );
-                let why = format!("nothing was written: {why}");
-                Err(Outcome::nothing(plan.verb, plan.targets.len(), why))
-            }
-        }
     }
 }
