@@ -8,6 +8,14 @@ use crate::ui::fmt;
 /// Seconds by which the clocks of two servers may differ.
 const SLACK: f64 = 1.0;
 
+const OTHER: &str = "another database of that name";
+
+/// Is it a database that was made anew, or one of another server? What was known of the one before is of no use.
+pub fn another_database(before: &Snapshot, now: &Snapshot) -> bool {
+    let (old, new) = (before.server.database_oid, now.server.database_oid);
+    old != 0 && new != 0 && old != new
+}
+
 /// What became of the server meanwhile, in words; `None` where it is the one from before.
 pub fn changed(before: &Snapshot, now: &Snapshot) -> Option<String> {
     let (old, new) = (&before.server, &now.server);
@@ -17,6 +25,9 @@ pub fn changed(before: &Snapshot, now: &Snapshot) -> Option<String> {
         .is_none_or(|(a, b)| a == b);
     if old.host != new.host {
         return Some(format!("another server answers now, {}", new.host));
+    }
+    if same && another_database(before, now) {
+        return Some(format!("{OTHER} answers now"));
     }
     if same {
         return (old.in_recovery && !new.in_recovery).then(|| "it was promoted meanwhile".into());
@@ -30,7 +41,8 @@ pub fn changed(before: &Snapshot, now: &Snapshot) -> Option<String> {
         true => "another server answers now",
         false => "the server was restarted",
     };
-    let notes = [standby(old, new), version(old, new)];
+    let database = (!other && another_database(before, now)).then(|| format!(", {OTHER} answers"));
+    let notes = [standby(old, new), version(old, new), database];
     Some(
         notes
             .into_iter()

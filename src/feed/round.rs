@@ -276,7 +276,8 @@ impl Round {
     }
 
     async fn detect(&mut self, db: &Session) -> Result<(), Fault> {
-        let half = |queues: &QueueProbes| -> Vec<String> { queues.halves().map(Half::why).collect() };
+        let half =
+            |queues: &QueueProbes| -> Vec<String> { queues.halves().map(Half::why).collect() };
         let before = half(&self.queues);
         self.queues.detect(db).await?;
         self.systems.look(self.queues.instances(), Instant::now());

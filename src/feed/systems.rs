@@ -1,5 +1,6 @@
 //! Which queue systems were here, which of them are gone, and where those are now.
 
+use crate::probe::systems::{Moved, label};
 use crate::probe::{GONE_S, Snapshot};
 use crate::queue::Instance;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,22 +22,15 @@ struct Known {
     anchors: BTreeSet<u32>,
 }
 
-/// A system that is elsewhere now.
-struct Moved {
-    from: Home,
-    sentence: String,
-    at: Instant,
-}
-
 /// Remembers systems from look to look.
 #[derive(Default)]
 pub struct Systems {
     known: BTreeMap<Home, Known>,
-    moved: Vec<Moved>,
+    moved: Vec<(Moved, Instant)>,
 }
 
-fn label((system, schema): &Home) -> String {
-    format!("{system} in schema {schema}")
+fn words(home: &Home) -> String {
+    label(&home.0, &home.1)
 }
 
 impl Systems {
@@ -50,14 +44,15 @@ impl Systems {
         }
         for (home, known) in &mut self.known {
             if !homes.contains_key(home) && known.gone.is_none() {
-                info!(system = label(home), "queue gone");
+                info!(system = words(home), "queue gone");
                 known.gone = Some(now);
             }
         }
         for (home, anchors) in homes {
-            self.moved.retain(|m| m.from != home);
+            self.moved
+                .retain(|(m, _)| (&m.system, &m.schema) != (&home.0, &home.1));
             let known = self.known.entry(home).or_insert_with_key(|home| {
-                info!(system = label(home), "queue found");
+                info!(system = words(home), "queue found");
                 Known {
                     first: now,
                     gone: None,
@@ -68,7 +63,7 @@ impl Systems {
             known.anchors = anchors;
         }
         self.follow(now);
-        self.moved.retain(|m| now - m.at < TOLD);
+        self.moved.retain(|(_, at)| now - *at < TOLD);
     }
 
     /// What is gone may have gone elsewhere.
@@ -80,16 +75,20 @@ impl Systems {
             let Some(heir) = self.heir(&from, &heirs) else {
                 continue;
             };
-            let now_in = match heir.0 == from.0 {
+            let now_is = match heir.0 == from.0 {
                 true => format!("in schema {}", heir.1),
-                false => format!("read as {}", label(&heir)),
+                false => format!("read as {}", words(&heir)),
             };
-            let sentence = format!("{} is now {now_in}", label(&from));
-            info!(system = label(&from), now = label(&heir), "queue moved");
+            info!(system = words(&from), now = now_is, "queue moved");
             heirs.insert(heir);
             self.known.remove(&from);
-            let at = now;
-            self.moved.push(Moved { from, sentence, at });
+            let (system, schema) = from;
+            let moved = Moved {
+                system,
+                schema,
+                now: now_is,
+            };
+            self.moved.push((moved, now));
         }
     }
 
@@ -107,8 +106,8 @@ impl Systems {
     /// Writes what is told into a snapshot.
     pub fn fill(&self, snapshot: &mut Snapshot) {
         let gone = self.known.iter().filter(|(_, k)| k.gone.is_some());
-        snapshot.gone = gone.map(|(home, _)| label(home)).collect();
-        snapshot.moved = self.moved.iter().map(|m| m.sentence.clone()).collect();
+        snapshot.gone = gone.map(|(home, _)| words(home)).collect();
+        snapshot.moved = self.moved.iter().map(|(m, _)| m.clone()).collect();
     }
 
     /// Something went a short while ago, so that it is worth looking often whether it is back.

@@ -23,8 +23,36 @@ struct Track {
     looks: u32,
     /// It is a finding.
     fired: bool,
+    /// Whether it holds cannot be told: its queue is only half there.
+    unknown: bool,
     /// What it said last.
     trigger: Trigger,
+}
+
+impl Track {
+    /// Is it about what is not read, since a system is only half there? What sessions do is read all the same.
+    fn is_hidden(&self, place: Place, snapshot: &Snapshot) -> bool {
+        let of_queues = matches!(place, Place::Queue | Place::Workers | Place::Outside);
+        of_queues
+            && match &self.trigger.scope.home {
+                Some((system, schema)) => snapshot.half_of(system, schema).is_some(),
+                None => !snapshot.half_there.is_empty(),
+            }
+    }
+
+    /// It stays as it was last known.
+    fn hold(&mut self, now: f64) {
+        if self.last == f64::NEG_INFINITY {
+            (self.first, self.began) = (now, now);
+        }
+        self.last = now;
+    }
+
+    /// Is the system that it is about not here any more?
+    fn has_left(&self, snapshot: &Snapshot) -> bool {
+        let home = self.trigger.scope.home.as_ref();
+        home.is_some_and(|(system, schema)| snapshot.has_left(system, schema))
+    }
 }
 
 /// A trigger that is a finding now.
@@ -48,6 +76,8 @@ pub struct Tracker {
     tracks: BTreeMap<(usize, String), Track>,
     last: Option<f64>,
     lasts: bool,
+    /// The database that all this is about.
+    database: u32,
 }
 
 impl Tracker {
@@ -59,6 +89,7 @@ impl Tracker {
             tracks: BTreeMap::new(),
             last: None,
             lasts: false,
+            database: 0,
         }
     }
 
@@ -72,6 +103,7 @@ impl Tracker {
 
     /// What this snapshot, and those before it, say.
     pub fn update(&mut self, snapshot: &Snapshot) -> Report {
+        self.watch(snapshot.server.database_oid);
         let told = snapshot
             .taken_at
             .map(|t| t.epoch())
@@ -84,6 +116,9 @@ impl Tracker {
             };
         }
         let now = self.now(told);
+        let whole = snapshot;
+        let known = whole.known();
+        let snapshot = known.as_ref();
         let patience = Ctx::new(snapshot, &self.config, now, self.lasts).patience();
         let step = self.last.map_or(0.0, |last| now - last);
         let torn = step < 0.0 || step > patience;
@@ -102,6 +137,13 @@ impl Tracker {
                 see(&mut self.tracks, rank, trigger, now, fresh);
             }
         }
+        for ((rank, _), track) in &mut self.tracks {
+            let place = self.rules[*rank].place();
+            track.unknown = (track.unknown || track.last < now) && track.is_hidden(place, whole);
+            if track.unknown && track.fired {
+                track.hold(now);
+            }
+        }
         let interval = self.config.interval.max(snapshot.own.interval_s);
         let clear_after = self.config.thresholds.clear_after;
         let remember = clear_after.max(2.5 * interval).min(patience);
@@ -114,10 +156,24 @@ impl Tracker {
             } else {
                 gone < remember
             };
-            keep && !(torn && track.last < now)
+            keep && !(torn && track.last < now) && !track.has_left(whole)
         });
         self.last = Some(now);
         self.report(&ctx, now)
+    }
+
+    /// What was said of another database is no longer about anything.
+    fn watch(&mut self, database: u32) {
+        if database == 0 || database == self.database {
+            return;
+        }
+        if self.database != 0 {
+            *self = Self {
+                lasts: self.lasts,
+                ..Self::new(&self.config)
+            };
+        }
+        self.database = database;
     }
 
     /// The snapshot's time; the last known one where it has none, or was only adjusted.
@@ -144,19 +200,24 @@ impl Tracker {
         let interval = self.config.interval.max(ctx.snapshot.own.interval_s);
         // one refresh in which it did not hold proves nothing; from then on it is over, and says so until it clears
         let grace = 2.5 * interval;
-        let active = self.active(now, |gone| gone <= grace);
-        let over = self.active(now, |gone| gone > grace);
+        let gone = |track: &Track| now - track.last;
+        let active = self.active(now, |track| !track.unknown && gone(track) <= grace);
+        let over = self.active(now, |track| !track.unknown && gone(track) > grace);
+        let unknown = self.active(now, |track| track.unknown);
         let undecided = self
             .tracks
             .values()
             .any(|t| !t.fired && t.last == now && t.trigger.severity > Severity::Info);
         let mut findings: Vec<Finding> = order::order(&active);
         let verdict = verdict::verdict(ctx, &findings, undecided);
-        findings.extend(order::order(&over).into_iter().map(|f| Finding {
-            severity: Severity::Info,
-            sentence: format!("over: {}", f.sentence),
-            ..f
-        }));
+        let told = [("last known", unknown), ("over", over)];
+        for (word, tracks) in &told {
+            findings.extend(order::order(tracks).into_iter().map(|f| Finding {
+                severity: Severity::Info,
+                sentence: format!("{word}: {}", f.sentence),
+                ..f
+            }));
+        }
         Report {
             verdict,
             layers: where_line::layers(ctx, &active),
@@ -164,11 +225,11 @@ impl Tracker {
         }
     }
 
-    /// Findings by how long their trigger has been gone, in seconds.
-    fn active(&self, now: f64, wanted: impl Fn(f64) -> bool) -> Vec<Active<'_>> {
+    /// Findings of such tracks.
+    fn active(&self, now: f64, wanted: impl Fn(&Track) -> bool) -> Vec<Active<'_>> {
         self.tracks
             .iter()
-            .filter(|(_, track)| track.fired && wanted(now - track.last))
+            .filter(|(_, track)| track.fired && wanted(track))
             .map(|((rank, _), track)| Active {
                 rank: *rank,
                 rule: self.rules[*rank].name(),
@@ -196,6 +257,7 @@ fn see(
             }
             track.looks = track.looks.saturating_add(u32::from(fresh));
             track.last = now;
+            track.unknown = false;
             track.began = began;
             track.trigger = trigger;
         }
@@ -206,6 +268,7 @@ fn see(
                 began,
                 looks: 1,
                 fired: false,
+                unknown: false,
                 trigger,
             };
             tracks.insert(key, track);

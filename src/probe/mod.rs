@@ -7,13 +7,13 @@ pub mod backend;
 pub mod cost;
 pub mod failures;
 pub mod flow;
-pub mod half;
 pub mod leases;
 pub mod maintenance;
 pub mod queues;
 pub mod server;
 pub mod slots;
 pub mod stages;
+pub mod systems;
 pub mod tasks;
 pub mod units;
 pub mod watch;
@@ -74,12 +74,12 @@ pub struct Snapshot {
     /// Queue systems that were here and are not any more.
     #[serde(default)]
     pub gone: Vec<String>,
-    /// Where queue systems are now that were elsewhere until a few minutes ago, a sentence each.
+    /// Queue systems that went elsewhere a few minutes ago.
     #[serde(default)]
-    pub moved: Vec<String>,
+    pub moved: Vec<systems::Moved>,
     /// Queue systems that lack a table or a column since they were read.
     #[serde(default)]
-    pub half_there: Vec<half::HalfThere>,
+    pub half_there: Vec<systems::HalfThere>,
     /// Health of each probe.
     pub probes: Vec<ProbeHealth>,
     /// What jobtop itself costs the server.

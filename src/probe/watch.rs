@@ -3,8 +3,8 @@
 
 use super::cost::{Cost, total};
 use super::flow::{self, history::When};
-use super::half::HalfThere;
 use super::queues::{Totals, estimate};
+use super::systems::HalfThere;
 use super::tasks::{self, Task, TaskDetail, TaskKey, TaskList};
 use super::watched::{PAUSE, Watched};
 use super::{ServerTime, Snapshot, failures};
@@ -183,11 +183,18 @@ impl QueueProbes {
         self.now = Some(now);
         let window = self.window;
         let done = each!(self, w => w.ledger.poll(session, &w.instance, now.epoch(), window).await);
-        let whole = self.watched.iter().filter(|w| w.half.is_none());
-        let mut ledgers = whole.map(|w| (&w.instance, &w.ledger)).peekable();
-        // what was spent last stays where nothing can be read
-        if ledgers.peek().is_some() || self.watched.is_empty() {
-            self.cost = total::total(ledgers, now.epoch(), window, self.cost_still);
+        let (whole, half): (Vec<_>, Vec<_>) = self.watched.iter().partition(|w| w.half.is_none());
+        let ledgers = whole.into_iter().map(|w| (&w.instance, &w.ledger));
+        match total::total(ledgers, now.epoch(), window, self.cost_still) {
+            Some(mut cost) => {
+                let why = half.iter().filter_map(|w| w.half.as_ref()).map(Half::why);
+                cost.notes
+                    .extend(why.map(|why| format!("not counted: {why}")));
+                self.cost = Some(cost);
+            }
+            // what was spent last stays where nothing more can be read
+            None if !half.is_empty() => {}
+            None => self.cost = None,
         }
         done
     }

@@ -4,6 +4,7 @@
 use super::detect::{Catalogue, Found, fits, matches};
 use super::profile::Profile;
 use super::{Instance, Relation};
+use crate::probe::systems::label;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -75,10 +76,10 @@ impl Compared {
 impl Half {
     /// What is missing, in words: `agent_queue in schema agent_queue: column kind of tasks is not there`.
     pub fn why(&self) -> String {
-        let system = self.profile.system.get_ref();
+        let system = label(self.profile.system.get_ref(), &self.schema);
         let are = if self.missing.len() == 1 { "is" } else { "are" };
         let missing = self.missing.join(", ");
-        format!("{system} in schema {}: {missing} {are} not there", self.schema)
+        format!("{system}: {missing} {are} not there")
     }
 
     /// What can be done about it.

@@ -1,16 +1,21 @@
 //! What jobtop cannot see: sessions hidden by privilege, rows hidden by row-level security, probes that fail.
 
 use crate::findings::Severity;
-use crate::findings::rule::{Ctx, Place, Rule, Trigger};
+use crate::findings::rule::{Ctx, Held, Place, Rule, Trigger};
 use crate::findings::words::{clean, count, duration, name};
-use crate::probe::ProbeHealth;
+use crate::probe::systems::{Moved, label};
+use crate::probe::{GONE_S, ProbeHealth};
 use std::collections::BTreeMap;
 
 /// Seconds after which a failing probe's last data is too old to go by.
 const STALE: f64 = 15.0;
 
 /// See the module.
-pub struct LimitedView;
+#[derive(Default)]
+pub struct LimitedView {
+    /// Systems that are gone.
+    gone: Held,
+}
 
 impl Rule for LimitedView {
     fn name(&self) -> &'static str {
@@ -48,13 +53,9 @@ impl Rule for LimitedView {
         }
         triggers.extend(pooled(ctx));
         triggers.extend(unread(ctx));
-        triggers.extend(ctx.snapshot.gone.iter().map(|system| {
-            let sentence = format!(
-                "{} was here and is gone: dropped, renamed, or out of sight",
-                name(system)
-            );
-            Trigger::new(format!("gone/{system}"), Severity::Critical, sentence)
-        }));
+        triggers.extend(self.gone(ctx));
+        triggers.extend(half_there(ctx));
+        triggers.extend(ctx.snapshot.moved.iter().map(moved));
         for queue in &ctx.snapshot.queues {
             let rls = |note: &&String| note.to_lowercase().contains("row-level security");
             if let Some(note) = queue.notes.iter().find(rls) {
@@ -68,6 +69,58 @@ impl Rule for LimitedView {
         }
         triggers
     }
+
+    fn forget(&mut self) {
+        self.gone.clear();
+    }
+}
+
+impl LimitedView {
+    /// Whoever dropped a queue knows by and by: later it is a note.
+    fn gone(&mut self, ctx: &Ctx) -> Vec<Trigger> {
+        let gone = &ctx.snapshot.gone;
+        self.gone.keep(ctx, gone.iter().cloned());
+        let trigger = |system: &String| {
+            let severity = match self.gone.for_s(ctx, system) {
+                s if s < GONE_S => Severity::Critical,
+                _ => Severity::Info,
+            };
+            let sentence = format!(
+                "{} was here and is gone: dropped, renamed, or out of sight",
+                name(system)
+            );
+            Trigger::new(format!("gone/{system}"), severity, sentence)
+        };
+        gone.iter().map(trigger).collect()
+    }
+}
+
+/// One that was found again elsewhere.
+fn moved(moved: &Moved) -> Trigger {
+    let system = label(&moved.system, &moved.schema);
+    let sentence = format!("{system} is now {}", moved.now);
+    Trigger::new(
+        format!("moved/{system}"),
+        Severity::Info,
+        clean(&sentence, 200),
+    )
+}
+
+/// Systems of which nothing can be read, since a part of them is missing.
+fn half_there(ctx: &Ctx) -> impl Iterator<Item = Trigger> {
+    ctx.snapshot.half_there.iter().map(|half| {
+        let age = match half.age_s {
+            Some(age) => format!("not read for {}", duration(age)),
+            None => "never read".into(),
+        };
+        let sentence = format!(
+            "{}, {age}: {}",
+            clean(&half.why, 200),
+            clean(&half.advice, 160)
+        );
+        let key = format!("half/{}/{}", half.system, half.schema);
+        Trigger::new(key, Severity::Critical, sentence).began(half.age_s)
+    })
 }
 
 /// A pooler costs push, and each statement a transaction around it.

@@ -1,11 +1,27 @@
-//! Systems that were read and cannot be any more, since a table or a column of theirs is not there: what was read last
-//! stays, and nothing is concluded from it.
+//! Systems that are not what, or not where, they were. Of one that lacks a table or a column what was read last stays, and
+//! nothing is concluded from it.
 
 use super::Snapshot;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// Such a system.
+/// A system in words.
+pub fn label(system: &str, schema: &str) -> String {
+    format!("{system} in schema {schema}")
+}
+
+/// A system that went elsewhere.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Moved {
+    /// Profile that read it.
+    pub system: String,
+    /// Schema it lived in.
+    pub schema: String,
+    /// Where it is now: `in schema billing`.
+    pub now: String,
+}
+
+/// A system that was read and cannot be any more, since a part of it is not there.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HalfThere {
     /// Profile.
@@ -23,6 +39,13 @@ pub struct HalfThere {
 }
 
 impl Snapshot {
+    /// Is the system of that name and schema known not to be here any more?
+    pub fn has_left(&self, system: &str, schema: &str) -> bool {
+        let mut moved = self.moved.iter();
+        self.gone.contains(&label(system, schema))
+            || moved.any(|m| m.system == system && m.schema == schema)
+    }
+
     /// The system of that name and schema, where it is half there.
     pub fn half_of(&self, system: &str, schema: &str) -> Option<&HalfThere> {
         let mut half = self.half_there.iter();
