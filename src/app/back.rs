@@ -108,6 +108,21 @@ mod tests {
         let standby = seen(1e9, 2e9, |s| s.in_recovery = true);
         let promoted = changed(&standby, &seen(1e9, 2e9 + 9.0, |_| {}));
         assert_eq!(promoted.as_deref(), Some("it was promoted meanwhile"));
+        let was = seen(1e9, 2e9, |s| s.database_oid = 16384);
+        let anew = |started| seen(started, 2e9 + 9.0, |s| s.database_oid = 17000);
+        assert_eq!(
+            changed(&was, &anew(1e9)).as_deref(),
+            Some("another database of that name answers now")
+        );
+        assert_eq!(
+            changed(&was, &anew(2e9 + 3.0)).as_deref(),
+            Some("the server was restarted, another database of that name answers")
+        );
+        assert_eq!(
+            changed(&was, &anew(15e8)).as_deref(),
+            Some("another server answers now")
+        );
+        assert!(another_database(&was, &anew(1e9)) && !another_database(&before, &anew(1e9)));
         // what is not known is no news
         let mut unknown = seen(1e9, 2e9 + 9.0, |_| {});
         unknown.server.started_at = None;

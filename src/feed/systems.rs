@@ -20,6 +20,8 @@ struct Known {
     gone: Option<Instant>,
     /// The `pg_class.oid` of its main tables, which a new name does not change.
     anchors: BTreeSet<u32>,
+    /// It took the place of one that is gone.
+    heir: bool,
 }
 
 /// Remembers systems from look to look.
@@ -57,6 +59,7 @@ impl Systems {
                     first: now,
                     gone: None,
                     anchors: BTreeSet::new(),
+                    heir: false,
                 }
             });
             known.gone = None;
@@ -70,9 +73,8 @@ impl Systems {
     fn follow(&mut self, now: Instant) {
         let gone = self.known.iter().filter(|(_, k)| k.gone.is_some());
         let gone: Vec<Home> = gone.map(|(home, _)| home.clone()).collect();
-        let mut heirs = BTreeSet::new();
         for from in gone {
-            let Some(heir) = self.heir(&from, &heirs) else {
+            let Some(heir) = self.heir(&from) else {
                 continue;
             };
             let now_is = match heir.0 == from.0 {
@@ -80,8 +82,10 @@ impl Systems {
                 false => format!("read as {}", words(&heir)),
             };
             info!(system = words(&from), now = now_is, "queue moved");
-            heirs.insert(heir);
             self.known.remove(&from);
+            if let Some(known) = self.known.get_mut(&heir) {
+                known.heir = true;
+            }
             let (system, schema) = from;
             let moved = Moved {
                 system,
@@ -93,13 +97,13 @@ impl Systems {
     }
 
     /// Where a system that is gone is now: where its main table is, else where one of its kind appeared since it went.
-    fn heir(&self, from: &Home, taken: &BTreeSet<Home>) -> Option<Home> {
+    fn heir(&self, from: &Home) -> Option<Home> {
         let old = self.known.get(from)?;
         let gone = old.gone?;
-        let free = |(home, known): &(&Home, &Known)| known.gone.is_none() && !taken.contains(*home);
-        let here = || self.known.iter().filter(free);
+        let here = || self.known.iter().filter(|(_, k)| k.gone.is_none());
         let same = here().find(|(_, k)| !k.anchors.is_disjoint(&old.anchors));
-        let like = || here().find(|(home, k)| home.0 == from.0 && k.first >= gone);
+        let new = |k: &Known| !k.heir && k.first >= gone;
+        let like = || here().find(|(home, k)| home.0 == from.0 && new(k));
         same.or_else(like).map(|(home, _)| home.clone())
     }
 
@@ -114,5 +118,109 @@ impl Systems {
     pub fn missed(&self, now: Instant) -> bool {
         let mut gone = self.known.values().filter_map(|k| k.gone);
         gone.any(|at| now - at < Duration::from_secs_f64(GONE_S))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::{Relation, profiles};
+
+    fn system(name: &str, schema: &str, oid: u32) -> Instance {
+        let profile = profiles(&[]).expect("the built-in ones").remove(0);
+        Instance {
+            profile,
+            system: name.into(),
+            schema: schema.into(),
+            anchor: "tasks".into(),
+            relations: vec![Relation {
+                oid,
+                ..Relation::default()
+            }],
+            claim_index: None,
+            branches: Vec::new(),
+            values: Default::default(),
+            notes: Vec::new(),
+            made: Default::default(),
+        }
+    }
+
+    struct Looks {
+        systems: Systems,
+        begun: Instant,
+    }
+
+    impl Looks {
+        fn new() -> Self {
+            Self {
+                systems: Systems::default(),
+                begun: Instant::now(),
+            }
+        }
+
+        /// What is gone, and what moved where, after so many seconds.
+        fn see(&mut self, s: u64, here: &[Instance]) -> (Vec<String>, Vec<String>) {
+            let now = self.begun + Duration::from_secs(s);
+            self.systems.look(here.iter(), now);
+            let mut snapshot = Snapshot::default();
+            self.systems.fill(&mut snapshot);
+            let moved = snapshot.moved.iter();
+            let moved = moved.map(|m| format!("{} is now {}", label(&m.system, &m.schema), m.now));
+            (snapshot.gone, moved.collect())
+        }
+
+        fn missed(&self, s: u64) -> bool {
+            self.systems.missed(self.begun + Duration::from_secs(s))
+        }
+    }
+
+    #[test]
+    fn what_is_gone_stays_so_until_it_is_back() {
+        let mut looks = Looks::new();
+        let (a, b) = (system("q", "a", 1), system("q", "b", 2));
+        assert_eq!(looks.see(0, &[a.clone(), b.clone()]), (vec![], vec![]));
+        let gone = vec!["q in schema a".to_string()];
+        // the one that was there all along is no heir
+        assert_eq!(looks.see(1, &[b.clone()]), (gone.clone(), vec![]));
+        assert!(looks.missed(2) && !looks.missed(3602));
+        assert_eq!(looks.see(3700, &[b.clone()]), (gone, vec![]));
+        assert_eq!(looks.see(3701, &[a, b]), (vec![], vec![]));
+        assert!(!looks.missed(3702));
+    }
+
+    #[test]
+    fn a_table_is_known_by_its_oid_whatever_it_is_called() {
+        let mut looks = Looks::new();
+        looks.see(0, &[system("q", "a", 1), system("q", "b", 2)]);
+        // both got new names, and one of them the other's
+        let here = [system("q", "b", 1), system("q", "c", 2)];
+        let moved = vec!["q in schema a is now in schema b".to_string()];
+        assert_eq!(looks.see(1, &here), (vec![], moved.clone()));
+        assert_eq!(looks.see(300, &here), (vec![], moved));
+        assert_eq!(looks.see(301, &here), (vec![], vec![]), "said for a while");
+        let other = [system("p", "b", 1), system("q", "c", 2)];
+        let read = vec!["q in schema b is now read as p in schema b".to_string()];
+        assert_eq!(looks.see(400, &other), (vec![], read));
+        // there and back again
+        assert_eq!(
+            looks.see(401, &here).1,
+            ["p in schema b is now read as q in schema b"]
+        );
+    }
+
+    #[test]
+    fn one_of_its_kind_that_appears_later_takes_its_place_and_only_one() {
+        let mut looks = Looks::new();
+        looks.see(0, &[system("q", "a", 1), system("q", "b", 2)]);
+        let gone = |names: &[&str]| -> Vec<String> {
+            names.iter().map(|n| format!("q in schema {n}")).collect()
+        };
+        assert_eq!(looks.see(1, &[]), (gone(&["a", "b"]), vec![]));
+        // another system is none of its kind
+        let (c, p) = (system("q", "c", 3), system("p", "d", 4));
+        assert_eq!(looks.see(2, &[p.clone()]), (gone(&["a", "b"]), vec![]));
+        let moved = vec!["q in schema a is now in schema c".to_string()];
+        assert_eq!(looks.see(3, &[c.clone(), p]), (gone(&["b"]), moved));
+        assert_eq!(looks.see(4000, &[c]).0, ["p in schema d", "q in schema b"]);
     }
 }

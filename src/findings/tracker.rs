@@ -11,6 +11,12 @@ const LOOKS: u32 = 2;
 /// Steps of the server's clock backwards that are forgiven, in seconds: it is adjusted now and then.
 const SLEW: f64 = 1.0;
 
+/// One refresh in which a trigger did not hold proves nothing; after so many seconds it is over, and says so until it
+/// clears.
+fn grace(interval: f64) -> f64 {
+    2.5 * interval
+}
+
 /// A trigger over time.
 struct Track {
     /// When it was first seen to hold.
@@ -23,8 +29,8 @@ struct Track {
     looks: u32,
     /// It is a finding.
     fired: bool,
-    /// Whether it holds cannot be told: its queue is only half there.
-    unknown: bool,
+    /// Until when it cannot be told whether it holds, since its queue is only half there.
+    unknown: f64,
     /// What it said last.
     trigger: Trigger,
 }
@@ -137,15 +143,20 @@ impl Tracker {
                 see(&mut self.tracks, rank, trigger, now, fresh);
             }
         }
+        let interval = self.config.interval.max(snapshot.own.interval_s);
+        let clear_after = self.config.thresholds.clear_after;
+        let before = self.last.unwrap_or(now);
         for ((rank, _), track) in &mut self.tracks {
-            let place = self.rules[*rank].place();
-            track.unknown = (track.unknown || track.last < now) && track.is_hidden(place, whole);
-            if track.unknown && track.fired {
+            let held = track.last == f64::NEG_INFINITY || before - track.last <= grace(interval);
+            let hidden = || track.is_hidden(self.rules[*rank].place(), whole);
+            if track.last < now && held && hidden() {
+                // a rule may have to look for a while at what can be read again
+                track.unknown = now + clear_after;
+            }
+            if track.fired && track.unknown >= now {
                 track.hold(now);
             }
         }
-        let interval = self.config.interval.max(snapshot.own.interval_s);
-        let clear_after = self.config.thresholds.clear_after;
         let remember = clear_after.max(2.5 * interval).min(patience);
         let lasts = self.lasts;
         self.tracks.retain(|_, track| {
@@ -193,24 +204,24 @@ impl Tracker {
         self.tracks.retain(|_, track| track.fired);
         for track in self.tracks.values_mut() {
             track.last = f64::NEG_INFINITY;
+            track.unknown = f64::NEG_INFINITY;
         }
     }
 
     fn report(&self, ctx: &Ctx, now: f64) -> Report {
         let interval = self.config.interval.max(ctx.snapshot.own.interval_s);
-        // one refresh in which it did not hold proves nothing; from then on it is over, and says so until it clears
-        let grace = 2.5 * interval;
-        let gone = |track: &Track| now - track.last;
-        let active = self.active(now, |track| !track.unknown && gone(track) <= grace);
-        let over = self.active(now, |track| !track.unknown && gone(track) > grace);
-        let unknown = self.active(now, |track| track.unknown);
+        let unknown = |track: &Track| track.unknown >= now;
+        let holds = |track: &Track| now - track.last <= grace(interval);
+        let active = self.active(now, |track| !unknown(track) && holds(track));
+        let over = self.active(now, |track| !unknown(track) && !holds(track));
+        let last_known = self.active(now, unknown);
         let undecided = self
             .tracks
             .values()
             .any(|t| !t.fired && t.last == now && t.trigger.severity > Severity::Info);
         let mut findings: Vec<Finding> = order::order(&active);
         let verdict = verdict::verdict(ctx, &findings, undecided);
-        let told = [("last known", unknown), ("over", over)];
+        let told = [("last known", last_known), ("over", over)];
         for (word, tracks) in &told {
             findings.extend(order::order(tracks).into_iter().map(|f| Finding {
                 severity: Severity::Info,
@@ -257,7 +268,7 @@ fn see(
             }
             track.looks = track.looks.saturating_add(u32::from(fresh));
             track.last = now;
-            track.unknown = false;
+            track.unknown = f64::NEG_INFINITY;
             track.began = began;
             track.trigger = trigger;
         }
@@ -268,7 +279,7 @@ fn see(
                 began,
                 looks: 1,
                 fired: false,
-                unknown: false,
+                unknown: f64::NEG_INFINITY,
                 trigger,
             };
             tracks.insert(key, track);

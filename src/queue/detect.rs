@@ -53,8 +53,10 @@ fn plain_name(template: &str) -> Option<String> {
 pub(super) struct Found {
     /// It.
     pub relation: Relation,
-    is_view: bool,
-    time_zone: String,
+    /// It is a view.
+    pub is_view: bool,
+    /// The session's time zone.
+    pub time_zone: String,
 }
 
 /// What there is of the tables that some profile names.

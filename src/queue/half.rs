@@ -170,3 +170,89 @@ fn places<'a>(p: &Profile, all: &'a [Found]) -> Vec<(String, Option<&'a Found>)>
     places.retain(|(schema, _)| p.detect.schemas.is_empty() || p.detect.schemas.contains(schema));
     places
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::{Branch, profiles};
+
+    fn profile(system: &str) -> Arc<Profile> {
+        let all = profiles(&[]).expect("the built-in ones");
+        let mut all = all.into_iter();
+        all.find(|p| p.system.get_ref() == system).expect(system)
+    }
+
+    /// All that a profile wants, in a schema of the same name.
+    fn whole(profile: &Profile) -> Vec<Found> {
+        let d = &profile.detect;
+        let also = d.also.iter().map(|a| (&a.relation, &a.columns));
+        let all = [(&d.anchor, &d.columns)].into_iter().chain(also);
+        let found = |(name, columns): (&String, &Vec<String>)| Found {
+            relation: Relation {
+                schema: profile.system.get_ref().clone(),
+                name: name.clone(),
+                columns: columns.iter().map(|c| (c.clone(), "text".into())).collect(),
+                ..Relation::default()
+            },
+            is_view: false,
+            time_zone: "UTC".into(),
+        };
+        all.map(found).collect()
+    }
+
+    fn missing(change: impl FnOnce(&mut Vec<Found>)) -> Option<String> {
+        let profile = profile("agent_queue");
+        let instance = Instance {
+            system: "agent_queue".into(),
+            schema: "agent_queue".into(),
+            anchor: "tasks".into(),
+            relations: Vec::new(),
+            claim_index: None,
+            branches: vec![Branch::new()],
+            values: Default::default(),
+            notes: Vec::new(),
+            made: Default::default(),
+            profile: profile.clone(),
+        };
+        let mut all = whole(&profile);
+        change(&mut all);
+        Catalogue(all).half_of(&instance).map(|half| half.why())
+    }
+
+    #[test]
+    fn what_a_known_system_lacks_is_named() {
+        const IS: &str = "agent_queue in schema agent_queue: ";
+        assert_eq!(missing(|_| {}), None, "it is whole");
+        let column = missing(|all| {
+            all[0].relation.columns.remove("kind");
+        });
+        assert_eq!(
+            column,
+            Some(format!("{IS}column kind of tasks is not there"))
+        );
+        let table = missing(|all| {
+            all[0].relation.name = "tasks_old".into();
+        });
+        assert_eq!(table, Some(format!("{IS}table tasks is not there")));
+        let two = missing(|all| {
+            all.retain(|f| f.relation.name != "usage");
+            all[0].relation.columns.remove("kind");
+        });
+        let both = format!("{IS}column kind of tasks, table usage are not there");
+        assert_eq!(two, Some(both));
+    }
+
+    #[test]
+    fn what_is_gone_or_something_else_is_not_half_there() {
+        assert_eq!(missing(Vec::clear), None);
+        assert_eq!(missing(|all| all.truncate(1)), None, "most is missing");
+        let moved = missing(|all| {
+            for found in all {
+                found.relation.schema = "elsewhere".into();
+            }
+        });
+        assert_eq!(moved, None);
+        // a view of that name is no table of the system's
+        assert_eq!(missing(|all| all[0].is_view = true), None);
+    }
+}

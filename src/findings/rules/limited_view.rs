@@ -175,8 +175,11 @@ fn unread(ctx: &Ctx) -> Vec<Trigger> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use crate::config::Config;
     use crate::findings::tests::*;
-    use crate::probe::{ProbeHealth, Snapshot};
+    use crate::probe::Snapshot;
+    use crate::probe::systems::HalfThere;
 
     const RULE: &str = "limited-view";
 
@@ -243,10 +246,49 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_vanishes_is_critical() {
+    fn a_queue_that_vanishes_is_critical_for_an_hour() {
+        let mut rule = LimitedView::default();
         let gone = with(|s| s.gone = vec!["agent_queue in schema agent_queue".into()]);
-        assert!(
-            says(RULE, &gone).starts_with("agent_queue in schema agent_queue was here and is gone")
+        let mut at = |now: f64| {
+            let config = Config::default();
+            rule.check(&Ctx::new(&gone, &config, now, false)).remove(0)
+        };
+        let first = at(1.0);
+        let words = "agent_queue in schema agent_queue was here and is gone";
+        assert!(first.sentence.starts_with(words));
+        assert_eq!(first.severity, Severity::Critical);
+        assert_eq!(at(3600.0).severity, Severity::Critical);
+        let later = at(3601.0);
+        assert_eq!(
+            (later.severity, later.sentence, later.key),
+            (Severity::Info, first.sentence, first.key)
+        );
+    }
+
+    #[test]
+    fn what_is_missing_is_named_with_the_next_step_and_where_a_queue_went() {
+        let half = with(|s| {
+            s.half_there = vec![HalfThere {
+                why: "agent_queue in schema a: table usage is not there".into(),
+                advice: "restore it".into(),
+                age_s: Some(31.0),
+                ..HalfThere::default()
+            }];
+        });
+        assert_eq!(
+            says(RULE, &half),
+            "agent_queue in schema a: table usage is not there, not read for 31s: restore it"
+        );
+        let moved = with(|s| {
+            s.moved = vec![Moved {
+                system: "agent_queue".into(),
+                schema: "a".into(),
+                now: "in schema b".into(),
+            }];
+        });
+        assert_eq!(
+            says(RULE, &moved),
+            "agent_queue in schema a is now in schema b"
         );
     }
 
