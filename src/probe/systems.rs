@@ -54,8 +54,9 @@ impl Snapshot {
 
     /// The first of the systems that are half there, where none is whole.
     pub fn all_half(&self) -> Option<&HalfThere> {
-        let mut systems = self.totals.iter();
-        let half = systems.all(|t| self.half_of(&t.system, &t.schema).is_some());
+        let totals = self.totals.iter().map(|t| (&t.system, &t.schema));
+        let mut systems = totals.chain(self.queues.iter().map(|q| (&q.system, &q.schema)));
+        let half = systems.all(|(system, schema)| self.half_of(system, schema).is_some());
         self.half_there.first().filter(|_| half)
     }
 
