@@ -372,6 +372,23 @@ fn what_cannot_be_seen_is_not_called_fine() {
     place.sql("DROP ROLE blind_one");
 }
 
+#[test]
+fn a_queue_that_lacks_a_column_is_not_called_missing() {
+    let place = Place::new("lacks");
+    place.sql("ALTER TABLE agent_queue.tasks RENAME COLUMN kind TO kind2");
+    let (code, out, err) = place.run(&[&place.url, "--check"]);
+    assert_eq!(code, 1, "{out}");
+    let why = "agent_queue in schema agent_queue: column kind of tasks is not there";
+    assert!(err.contains(why), "{err}");
+    let next = format!("{why}, never read: restore it");
+    assert!(out.contains(&next), "{out}");
+    let (_, out, _) = place.run(&[&place.url, "--once"]);
+    assert!(out.contains(&format!("not read: {why}")), "{out}");
+    assert!(!out.contains("no queue found"), "{out}");
+    let half = &json(&place)["half_there"][0];
+    assert_eq!(half["missing"][0], "column kind of tasks");
+}
+
 /// A role that may only connect: which right is missing, and the statement that gives it.
 #[test]
 fn who_may_not_is_told_what_would_help_and_nothing_else() {

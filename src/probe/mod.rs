@@ -77,7 +77,7 @@ pub struct Snapshot {
     /// Queue systems that went elsewhere a few minutes ago.
     #[serde(default)]
     pub moved: Vec<systems::Moved>,
-    /// Queue systems that lack a table or a column since they were read.
+    /// Queue systems that lack a table or a column: those that were read, or any where no other is found.
     #[serde(default)]
     pub half_there: Vec<systems::HalfThere>,
     /// Health of each probe.

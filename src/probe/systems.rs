@@ -21,7 +21,7 @@ pub struct Moved {
     pub now: String,
 }
 
-/// A system that was read and cannot be any more, since a part of it is not there.
+/// A system that cannot be read, since a part of it is not there.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HalfThere {
     /// Profile.

@@ -22,6 +22,8 @@ pub struct QueueProbes {
     window: f64,
     cost_still: f64,
     watched: Vec<Watched>,
+    /// Where no system was found: what is half there.
+    strange: Vec<Half>,
     cost: Option<Cost>,
     finished_at: Option<ServerTime>,
     now: Option<ServerTime>,
@@ -52,6 +54,7 @@ impl QueueProbes {
             window: f64::from(config.window_minutes) * 60.0,
             cost_still: config.thresholds.cost_still,
             watched: Vec::new(),
+            strange: Vec::new(),
             cost: None,
             finished_at: None,
             now: None,
@@ -87,6 +90,10 @@ impl QueueProbes {
                 self.watched.push(known);
             }
         }
+        self.strange = match self.watched.is_empty() {
+            true => catalogue.half_there(&self.profiles, &[]),
+            false => Vec::new(),
+        };
         each!(self, w => match estimate::poll(session, &w.instance).await {
             Ok(estimates) => { w.estimates = estimates; Ok(()) }
             Err(fault) => Err(fault),
@@ -104,6 +111,7 @@ impl QueueProbes {
     /// Another database answers: not even those.
     pub fn begin_anew(&mut self) {
         self.watched.clear();
+        self.strange.clear();
         self.forget();
     }
 
@@ -118,7 +126,7 @@ impl QueueProbes {
         whole.map(|w| &w.instance)
     }
 
-    /// Those that are half there.
+    /// Those that were whole and are half there.
     pub fn halves(&self) -> impl Iterator<Item = &Half> {
         self.watched.iter().filter_map(|w| w.half.as_ref())
     }
@@ -280,7 +288,9 @@ impl QueueProbes {
             .iter()
             .filter_map(|w| w.failures.clone())
             .collect();
-        snapshot.half_there = self.watched.iter().filter_map(|w| w.half(now)).collect();
+        let known = self.watched.iter().filter_map(|w| w.half(now));
+        let strange = self.strange.iter().map(|half| half_there(half, None));
+        snapshot.half_there = known.chain(strange).collect();
         snapshot.cost.clone_from(&self.cost);
         snapshot.tasks = self.list();
         let queues = self.watched.iter().flat_map(|w| w.depth.queues.values());
@@ -315,6 +325,17 @@ impl QueueProbes {
     }
 }
 
+fn half_there(half: &Half, age_s: Option<f64>) -> HalfThere {
+    HalfThere {
+        system: half.profile.system.get_ref().clone(),
+        schema: half.schema.clone(),
+        missing: half.missing.clone(),
+        why: half.why(),
+        advice: half.advice(),
+        age_s,
+    }
+}
+
 impl Watched {
     /// The time that ages are told of: that of the last data, where no more come.
     fn as_of(&self, now: ServerTime) -> ServerTime {
@@ -322,15 +343,9 @@ impl Watched {
     }
 
     fn half(&self, now: ServerTime) -> Option<HalfThere> {
-        let half = self.half.as_ref()?;
-        Some(HalfThere {
-            system: self.instance.system.clone(),
-            schema: self.instance.schema.clone(),
-            missing: half.missing.clone(),
-            why: half.why(),
-            advice: half.advice(),
-            age_s: self.read_at.and_then(|t| now.since(t)).map(|s| s.max(0.0)),
-        })
+        let age = self.read_at.and_then(|t| now.since(t));
+        let half = self.half.as_ref();
+        half.map(|half| half_there(half, age.map(|s| s.max(0.0))))
     }
 
     fn totals(&self) -> Totals {

@@ -109,9 +109,13 @@ fn moved(moved: &Moved) -> Trigger {
 /// Systems of which nothing can be read, since a part of them is missing.
 fn half_there(ctx: &Ctx) -> impl Iterator<Item = Trigger> {
     ctx.snapshot.half_there.iter().map(|half| {
-        let age = match half.age_s {
-            Some(age) => format!("not read for {}", duration(age)),
-            None => "never read".into(),
+        // what was never read may be something else that looks like it
+        let (age, severity) = match half.age_s {
+            Some(age) => (
+                format!("not read for {}", duration(age)),
+                Severity::Critical,
+            ),
+            None => ("never read".into(), Severity::Warning),
         };
         let sentence = format!(
             "{}, {age}: {}",
@@ -119,7 +123,7 @@ fn half_there(ctx: &Ctx) -> impl Iterator<Item = Trigger> {
             clean(&half.advice, 160)
         );
         let key = format!("half/{}/{}", half.system, half.schema);
-        Trigger::new(key, Severity::Critical, sentence).began(half.age_s)
+        Trigger::new(key, severity, sentence).began(half.age_s)
     })
 }
 
