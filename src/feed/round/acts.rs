@@ -4,15 +4,25 @@ use super::Round;
 use crate::action::strike::With;
 use crate::action::{Asker, Choice, Outcome, Plan, Run, Verb};
 use crate::journal::Journal;
+use crate::queue::Instance;
 use tracing::info;
 
 impl Round {
     /// What reads the tasks that an action is about, on any session.
     pub fn asker(&self, verb: Verb, choice: Choice) -> Result<Asker, String> {
         let (system, schema) = choice.home().ok_or("no task was chosen")?;
+        Asker::new(self.whole(system, schema)?, verb, choice)
+    }
+
+    /// A system whose tasks can be acted on, or why they cannot.
+    fn whole(&self, system: &str, schema: &str) -> Result<&Instance, String> {
+        let is = |s: &str, n: &str| s == system && n == schema;
+        let mut halves = self.queues.halves();
+        if let Some(half) = halves.find(|h| is(h.profile.system.get_ref(), &h.schema)) {
+            return Err(half.why());
+        }
         let instance = self.queues.instance(system, schema);
-        let instance = instance.ok_or_else(|| format!("{system} is not there any more"))?;
-        Asker::new(instance, verb, choice)
+        instance.ok_or_else(|| format!("{system} is not there any more"))
     }
 
     /// What ending a session needs to know: among it the journal table of the first system that has one. `poll` is the
@@ -35,10 +45,10 @@ impl Round {
     pub fn prepare(&self, plan: Plan) -> Result<Run, Outcome> {
         let steps = match plan.targets.first() {
             None => Err("no task was chosen".to_string()),
-            Some(t) => match self.queues.instance(&t.key.system, &t.key.schema) {
-                None => Err(format!("{} is not there any more", t.key.system)),
-                Some(instance) => instance.steps(&plan),
-            },
+            Some(t) => {
+                let instance = self.whole(&t.key.system, &t.key.schema);
+                instance.and_then(|instance| instance.steps(&plan))
+            }
         };
         match steps.and_then(|s| Ok((s, self.local_journal()?))) {
             Ok(((steps, table), journal)) => {

@@ -1,7 +1,7 @@
 //! What jobtop cannot see: sessions hidden by privilege, rows hidden by row-level security, probes that fail.
 
 use crate::findings::Severity;
-use crate::findings::rule::{Ctx, Held, Place, Rule, Trigger};
+use crate::findings::rule::{Ctx, Held, Place, Rule, Scope, Trigger};
 use crate::findings::words::{clean, count, duration, name};
 use crate::probe::systems::{Moved, label};
 use crate::probe::{GONE_S, ProbeHealth};
@@ -123,7 +123,9 @@ fn half_there(ctx: &Ctx) -> impl Iterator<Item = Trigger> {
             clean(&half.advice, 160)
         );
         let key = format!("half/{}/{}", half.system, half.schema);
-        Trigger::new(key, severity, sentence).began(half.age_s)
+        Trigger::new(key, severity, sentence)
+            .began(half.age_s)
+            .scope(Scope::home(&half.system, &half.schema))
     })
 }
 

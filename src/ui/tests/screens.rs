@@ -110,6 +110,19 @@ fn what_is_half_there_keeps_its_rows_dim_and_tells_their_age() {
     ] {
         assert!(screen.contains(words), "{words}: {screen}");
     }
+    let small = dump(&all, 80, 24);
+    assert!(small.contains("/h as of 12s ago"), "{small}");
+    let inks = |app: &App| -> BTreeSet<_> {
+        let queue = crate::panes::busiest(app).expect("a queue");
+        let (shown, _) = app.shown().expect("data");
+        let lines = crate::ui::flow::lines(shown, queue, 160);
+        lines
+            .iter()
+            .flat_map(|l| &l.spans)
+            .map(|s| format!("{:?}", s.style))
+            .collect()
+    };
+    assert!(inks(&before).len() > 2 && inks(&all).len() == 1);
     let spend = order::shown(&all, PaneId::Cost);
     let mut cells = spend.table.rows().flat_map(|r| &r.cells);
     assert!(cells.all(|cell| cell.ink == Ink::Dim));
