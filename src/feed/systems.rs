@@ -69,42 +69,60 @@ impl Systems {
         self.moved.retain(|(_, at)| now - *at < TOLD);
     }
 
-    /// What is gone may have gone elsewhere.
+    /// What is gone may be elsewhere: where its main table is, else where one of its kind appeared since it went.
     fn follow(&mut self, now: Instant) {
-        let gone = self.known.iter().filter(|(_, k)| k.gone.is_some());
-        let gone: Vec<Home> = gone.map(|(home, _)| home.clone()).collect();
-        for from in gone {
-            let Some(heir) = self.heir(&from) else {
-                continue;
-            };
-            let now_is = match heir.0 == from.0 {
-                true => format!("in schema {}", heir.1),
-                false => format!("read as {}", words(&heir)),
-            };
-            info!(system = words(&from), now = now_is, "queue moved");
-            self.known.remove(&from);
-            if let Some(known) = self.known.get_mut(&heir) {
-                known.heir = true;
+        for find in [Self::same, Self::alike] {
+            let gone = self
+                .known
+                .iter()
+                .filter_map(|(home, k)| Some((k.gone?, home)));
+            let mut gone: Vec<(Instant, Home)> = gone.map(|(at, h)| (at, h.clone())).collect();
+            // the last one to go is the likeliest to have been replaced
+            gone.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+            for (_, from) in gone {
+                if let Some(heir) = find(self, &from) {
+                    self.moves(from, heir, now);
+                }
             }
-            let (system, schema) = from;
-            let moved = Moved {
-                system,
-                schema,
-                now: now_is,
-            };
-            self.moved.push((moved, now));
         }
     }
 
-    /// Where a system that is gone is now: where its main table is, else where one of its kind appeared since it went.
-    fn heir(&self, from: &Home) -> Option<Home> {
-        let old = self.known.get(from)?;
-        let gone = old.gone?;
-        let here = || self.known.iter().filter(|(_, k)| k.gone.is_none());
-        let same = here().find(|(_, k)| !k.anchors.is_disjoint(&old.anchors));
+    fn here(&self) -> impl Iterator<Item = (&Home, &Known)> {
+        self.known.iter().filter(|(_, k)| k.gone.is_none())
+    }
+
+    fn same(&self, from: &Home) -> Option<Home> {
+        let old = &self.known.get(from)?.anchors;
+        let mut here = self.here();
+        let heir = here.find(|(_, k)| !k.anchors.is_disjoint(old));
+        heir.map(|(home, _)| home.clone())
+    }
+
+    fn alike(&self, from: &Home) -> Option<Home> {
+        let gone = self.known.get(from)?.gone?;
         let new = |k: &Known| !k.heir && k.first >= gone;
-        let like = || here().find(|(home, k)| home.0 == from.0 && new(k));
-        same.or_else(like).map(|(home, _)| home.clone())
+        let mut here = self.here();
+        let heir = here.find(|(home, k)| home.0 == from.0 && new(k));
+        heir.map(|(home, _)| home.clone())
+    }
+
+    fn moves(&mut self, from: Home, heir: Home, at: Instant) {
+        let now = match heir.0 == from.0 {
+            true => format!("in schema {}", heir.1),
+            false => format!("read as {}", words(&heir)),
+        };
+        info!(system = words(&from), now, "queue moved");
+        self.known.remove(&from);
+        if let Some(known) = self.known.get_mut(&heir) {
+            known.heir = true;
+        }
+        let (system, schema) = from;
+        let moved = Moved {
+            system,
+            schema,
+            now,
+        };
+        self.moved.push((moved, at));
     }
 
     /// Writes what is told into a snapshot.
@@ -222,5 +240,10 @@ mod tests {
         let moved = vec!["q in schema a is now in schema c".to_string()];
         assert_eq!(looks.see(3, &[c.clone(), p]), (gone(&["b"]), moved));
         assert_eq!(looks.see(4000, &[c]).0, ["p in schema d", "q in schema b"]);
+        // dropped and made elsewhere between two looks
+        let moved = vec!["q in schema c is now in schema e".to_string()];
+        let seen = looks.see(4001, &[system("q", "e", 5)]);
+        let gone = vec!["p in schema d".to_string(), "q in schema b".to_string()];
+        assert_eq!(seen, (gone, moved));
     }
 }
