@@ -51,6 +51,11 @@ fn json_equals_named_queries_on_a_quiet_database() {
     assert_eq!(snapshot["server"]["read_only"], true);
     assert_eq!(snapshot["server"]["in_recovery"], false);
     same(
+        "database_oid",
+        &snapshot["server"]["database_oid"],
+        &place.value("SELECT oid FROM pg_database WHERE datname = current_database()"),
+    );
+    same(
         "max",
         &snapshot["connections"]["max"],
         &place.value("SHOW max_connections"),

@@ -199,9 +199,12 @@ mod tests {
         assert_eq!(looks.see(0, &[a.clone(), b.clone()]), (vec![], vec![]));
         let gone = vec!["q in schema a".to_string()];
         // the one that was there all along is no heir
-        assert_eq!(looks.see(1, &[b.clone()]), (gone.clone(), vec![]));
+        assert_eq!(
+            looks.see(1, std::slice::from_ref(&b)),
+            (gone.clone(), vec![])
+        );
         assert!(looks.missed(2) && !looks.missed(3602));
-        assert_eq!(looks.see(3700, &[b.clone()]), (gone, vec![]));
+        assert_eq!(looks.see(3700, std::slice::from_ref(&b)), (gone, vec![]));
         assert_eq!(looks.see(3701, &[a, b]), (vec![], vec![]));
         assert!(!looks.missed(3702));
     }
@@ -236,7 +239,10 @@ mod tests {
         assert_eq!(looks.see(1, &[]), (gone(&["a", "b"]), vec![]));
         // another system is none of its kind
         let (c, p) = (system("q", "c", 3), system("p", "d", 4));
-        assert_eq!(looks.see(2, &[p.clone()]), (gone(&["a", "b"]), vec![]));
+        assert_eq!(
+            looks.see(2, std::slice::from_ref(&p)),
+            (gone(&["a", "b"]), vec![])
+        );
         let moved = vec!["q in schema a is now in schema c".to_string()];
         assert_eq!(looks.see(3, &[c.clone(), p]), (gone(&["b"]), moved));
         assert_eq!(looks.see(4000, &[c]).0, ["p in schema d", "q in schema b"]);

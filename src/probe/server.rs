@@ -9,7 +9,7 @@ const SERVER: &str = "
 SELECT current_setting('server_version')::text AS version,
        current_setting('server_version_num')::int8 AS version_num,
        current_database()::text AS database,
-       (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())::int8 AS database_oid,
+       (SELECT a.datid FROM pg_stat_get_activity(pg_backend_pid()) a)::int8 AS database_oid,
        current_user::text AS role,
        pg_is_in_recovery() AS in_recovery,
        current_setting('port')::int8 AS port,
@@ -30,7 +30,8 @@ pub struct Server {
     pub version_num: i32,
     /// Database name.
     pub database: String,
-    /// Its pg_database.oid, which a database made anew under that name does not have; 0 where it is not known.
+    /// Its pg_database.oid, which a database made anew under that name does not have; 0 where it is not known. Told by
+    /// our own backend, since pg_database itself is closed to some.
     #[serde(default)]
     pub database_oid: u32,
     /// Host name, address or socket directory, as connected to.

@@ -1,4 +1,5 @@
-//! What jobtop cannot see: sessions hidden by privilege, rows hidden by row-level security, probes that fail.
+//! What jobtop cannot see: sessions hidden by privilege, rows hidden by row-level security, probes that fail, queues that
+//! are gone or lack a part.
 
 use crate::findings::Severity;
 use crate::findings::rule::{Ctx, Held, Place, Rule, Scope, Trigger};
@@ -25,7 +26,7 @@ impl Rule for LimitedView {
     fn doc(&self) -> (&'static str, &'static str) {
         (
             "Part of the picture is missing, so silence of the other rules proves less.",
-            "Grant what the sentence names (pg_monitor, SELECT on the queue's tables), or connect as a role that has it.",
+            "Grant what the sentence names (pg_monitor, SELECT on the queue's tables), or connect as a role that has it; restore a table or column that is missing.",
         )
     }
 
