@@ -83,7 +83,7 @@ impl LimitedView {
         self.gone.keep(ctx, gone.iter().cloned());
         let trigger = |system: &String| {
             let severity = match self.gone.for_s(ctx, system) {
-                s if s < GONE_S => Severity::Critical,
+                s if s < GONE_S || ctx.lasts => Severity::Critical,
                 _ => Severity::Info,
             };
             let sentence = format!(
