@@ -23,7 +23,7 @@ use crate::feed::round::Round;
 use crate::log;
 use crate::once::Refused;
 use crate::probe::Snapshot;
-use crate::queue::{Half, Instance, detect, half_there, profiles};
+use crate::queue::{Catalogue, Half, Instance, profiles};
 use facts::Facts;
 use page::{Level, Page, Part};
 use std::sync::Arc;
@@ -73,8 +73,9 @@ async fn look(db: &Session, target: &Target, config: &Arc<Config>) -> anyhow::Re
     let facts = Facts::read(db).await?;
     let snapshot = refreshes(db, target, config, &sent).await?;
     let profiles = profiles(&config.profiles)?;
-    let instances = detect(db, &profiles, &config.settings).await?;
-    let half = half_there(db, &profiles, &instances).await?;
+    let catalogue = Catalogue::read(db, &profiles).await?;
+    let instances = catalogue.systems(db, &profiles, &config.settings).await?;
+    let half = catalogue.half_there(&profiles, &instances);
     let seen = Seen {
         target,
         config,

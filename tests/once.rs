@@ -51,6 +51,11 @@ fn json_equals_named_queries_on_a_quiet_database() {
     assert_eq!(snapshot["server"]["read_only"], true);
     assert_eq!(snapshot["server"]["in_recovery"], false);
     same(
+        "database_oid",
+        &snapshot["server"]["database_oid"],
+        &place.value("SELECT oid FROM pg_database WHERE datname = current_database()"),
+    );
+    same(
         "max",
         &snapshot["connections"]["max"],
         &place.value("SHOW max_connections"),
@@ -370,6 +375,23 @@ fn what_cannot_be_seen_is_not_called_fine() {
         "unknown is not 0:\n{out}"
     );
     place.sql("DROP ROLE blind_one");
+}
+
+#[test]
+fn a_queue_that_lacks_a_column_is_not_called_missing() {
+    let place = Place::new("lacks");
+    place.sql("ALTER TABLE agent_queue.tasks RENAME COLUMN kind TO kind2");
+    let (code, out, err) = place.run(&[&place.url, "--check"]);
+    assert_eq!(code, 1, "{out}");
+    let why = "agent_queue in schema agent_queue: column kind of tasks is not there";
+    assert!(err.contains(why), "{err}");
+    let next = format!("{why}, never read: restore it");
+    assert!(out.contains(&next), "{out}");
+    let (_, out, _) = place.run(&[&place.url, "--once"]);
+    assert!(out.contains(&format!("not read: {why}")), "{out}");
+    assert!(!out.contains("no queue found"), "{out}");
+    let half = &json(&place)["half_there"][0];
+    assert_eq!(half["missing"][0], "column kind of tasks");
 }
 
 /// A role that may only connect: which right is missing, and the statement that gives it.

@@ -9,6 +9,14 @@ use crate::ui::fmt;
 /// Seconds by which the clocks of two servers may differ.
 const SLACK: f64 = 1.0;
 
+const OTHER: &str = "another database of that name";
+
+/// Is it a database that was made anew, or one of another server? What was known of the one before is of no use.
+pub fn another_database(before: &Snapshot, now: &Snapshot) -> bool {
+    let (old, new) = (before.server.database_oid, now.server.database_oid);
+    old != 0 && new != 0 && old != new
+}
+
 /// What became of the server meanwhile, in words; `None` where it is the one from before, or was never read.
 pub fn changed(before: &Snapshot, now: &Snapshot) -> Option<String> {
     let (old, new) = (&before.server, &now.server);
@@ -22,9 +30,12 @@ pub fn changed(before: &Snapshot, now: &Snapshot) -> Option<String> {
         .started_at
         .zip(new.started_at)
         .is_none_or(|(a, b)| a == b);
+    if same && another_database(before, now) {
+        return Some(format!("{OTHER} answers now"));
+    }
     if same {
         let promoted = old.in_recovery && !new.in_recovery;
-        return promoted.then(|| with("the server was promoted", [writes(old, new), None, None]));
+        return promoted.then(|| with("the server was promoted", [writes(old, new)]));
     }
     // whoever ran while the old one was still seen is not the old one
     let ran = before.taken_at.zip(new.started_at);
@@ -35,13 +46,19 @@ pub fn changed(before: &Snapshot, now: &Snapshot) -> Option<String> {
         true => "another server answers now",
         false => "the server was restarted",
     };
+    let database = (!other && another_database(before, now)).then(|| format!("{OTHER} answers"));
     Some(with(
         what,
-        [standby(old, new), version(old, new), writes(old, new)],
+        [
+            standby(old, new),
+            version(old, new),
+            writes(old, new),
+            database,
+        ],
     ))
 }
 
-fn with(what: &str, notes: [Option<String>; 3]) -> String {
+fn with(what: &str, notes: impl IntoIterator<Item = Option<String>>) -> String {
     let notes = notes.into_iter().flatten();
     notes.fold(what.into(), |text, note| text + ", " + &note)
 }
@@ -120,6 +137,21 @@ mod tests {
         let said = "the server was promoted, writes are possible now";
         assert_eq!(promoted.as_deref(), Some(said));
         assert_eq!(changed(&Snapshot::default(), &now), None, "never read");
+        let was = seen(1e9, 2e9, |s| s.database_oid = 16384);
+        let anew = |started| seen(started, 2e9 + 9.0, |s| s.database_oid = 17000);
+        assert_eq!(
+            changed(&was, &anew(1e9)).as_deref(),
+            Some("another database of that name answers now")
+        );
+        assert_eq!(
+            changed(&was, &anew(2e9 + 3.0)).as_deref(),
+            Some("the server was restarted, another database of that name answers")
+        );
+        assert_eq!(
+            changed(&was, &anew(15e8)).as_deref(),
+            Some("another server answers now")
+        );
+        assert!(another_database(&was, &anew(1e9)) && !another_database(&before, &anew(1e9)));
         // what is not known is no news
         let mut unknown = seen(1e9, 2e9 + 9.0, |_| {});
         unknown.server.started_at = None;

@@ -1,7 +1,8 @@
 //! What the feed says, and is told: data that arrives, a connection that is lost and found, who looks at what.
 
 use super::back;
-use super::state::{App, Link, PaneId, Retry, Tone};
+use super::row::RowId;
+use super::state::{App, Layer, Link, PaneId, Retry, Tone};
 use super::update::{Effect, Msg};
 use crate::feed::News;
 use crate::findings::{Finding, Report, Severity};
@@ -86,7 +87,11 @@ impl App {
         self.arrived = self.now;
         self.sample_waits(&snapshot);
         let seen = self.snapshot.replace(snapshot.clone());
-        let before = std::mem::replace(&mut self.report, report);
+        let mut before = std::mem::replace(&mut self.report, report);
+        if (seen.as_ref()).is_some_and(|seen| back::another_database(seen, &snapshot)) {
+            before = Arc::default();
+            self.let_go();
+        }
         let changed = seen.and_then(|seen| back::changed(&seen, &snapshot));
         // who looks away must not miss that it is another one
         let tone = changed.as_ref().map_or(Tone::Info, |_| Tone::Warning);
@@ -99,6 +104,16 @@ impl App {
         }
         self.note_changes(&before);
         self.drop_vanished_marks();
+    }
+
+    /// Another database answers: what was chosen, opened and counted is of the one before, and its ids may be the same.
+    fn let_go(&mut self) {
+        let kept = |l: &Layer| matches!(l, Layer::Help { .. } | Layer::Palette(_));
+        self.layers.retain(kept);
+        self.marks.clear();
+        self.matching = None;
+        self.details.clear();
+        self.wait_samples.clear();
     }
 
     /// Logs findings that came, rose or went.
@@ -122,8 +137,18 @@ impl App {
             r.findings.iter().map(|f| f.rule.clone()).collect()
         };
         for rule in rules(before).difference(&rules(&report)) {
-            self.note(Tone::Info, format!("{rule}: over"));
+            let its = || before.findings.iter().filter(|f| f.rule == *rule);
+            let left = its().all(|f| self.has_left(f));
+            let what = if left { "not known any more" } else { "over" };
+            self.note(Tone::Info, format!("{rule}: {what}"));
         }
+    }
+
+    /// Is the system that it is about not here any more?
+    fn has_left(&self, finding: &Finding) -> bool {
+        let home = finding.culprit.as_ref().and_then(RowId::home);
+        home.zip(self.snapshot.as_ref())
+            .is_some_and(|((system, schema), s)| s.has_left(system, schema))
     }
 
     fn sample_waits(&mut self, snapshot: &Snapshot) {

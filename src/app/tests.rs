@@ -438,6 +438,64 @@ fn a_lost_database_leaves_everything_and_is_found_again() {
 }
 
 #[test]
+fn another_database_gets_none_of_the_old_ones_marks_dialogs_or_endings() {
+    let mut app = ready();
+    let mut old = shown(&app);
+    old.server.database_oid = 16384;
+    let report = app.report.clone();
+    news(
+        &mut app,
+        News::Snapshot(Arc::new(old.clone()), report.clone()),
+    );
+    keys(&mut app, "6*R");
+    assert!(!app.marks.is_empty() && !app.layers.is_empty());
+    let mut new = old.clone();
+    new.server.database_oid = 17000;
+    // the ids are the same
+    news(
+        &mut app,
+        News::Snapshot(Arc::new(new.clone()), Arc::default()),
+    );
+    assert!(app.marks.is_empty() && app.layers.is_empty());
+    assert!(app.details.is_empty() && app.matching.is_none());
+    let said = "another database of that name answers now";
+    assert_eq!(toasts(&app), said, "also where no connection was lost");
+    let over = app.log.iter().any(|l| l.text.ends_with(": over"));
+    assert!(!over && !report.findings.is_empty());
+    keys(&mut app, "*");
+    assert!(!app.marks.is_empty());
+    news(&mut app, News::Snapshot(Arc::new(new), Arc::default()));
+    assert!(!app.marks.is_empty(), "the same one");
+}
+
+#[test]
+fn a_finding_of_a_system_that_left_is_not_called_over() {
+    let mut app = ready();
+    let mut without = shown(&app);
+    let finding = |f: &&crate::findings::Finding| {
+        f.culprit
+            .as_ref()
+            .is_some_and(|c| c.home() == Some(("agent_queue", "public")))
+    };
+    let report = app.report.clone();
+    let rule = &report.findings.iter().find(finding).expect("one").rule;
+    let alone = Report {
+        findings: report
+            .findings
+            .iter()
+            .filter(|f| f.rule == *rule)
+            .cloned()
+            .collect(),
+        ..Report::default()
+    };
+    app.report = Arc::new(alone);
+    without.gone = vec!["agent_queue in schema public".into()];
+    news(&mut app, News::Snapshot(Arc::new(without), Arc::default()));
+    let last = app.log.back().map(|l| l.text.clone());
+    assert_eq!(last, Some(format!("{rule}: not known any more")));
+}
+
+#[test]
 fn a_marked_row_that_vanishes_loses_its_mark_and_says_so() {
     let mut app = ready();
     keys(&mut app, "6*");

@@ -52,20 +52,12 @@ fn unread(part: &mut Part, seen: &Seen<'_>) {
 
 fn halved(part: &mut Part, half: &Half) {
     let (system, profile) = (half.profile.system.get_ref(), &half.profile);
-    let of = match &profile.grants.made_by {
-        Some(by) => format!(
-            "restore it; a queue of an older version gets it by {by} --schema {}",
-            half.schema
-        ),
-        None => {
-            "restore it, or name a profile that does without (profiles in the configuration)".into()
-        }
-    };
     let text = format!(
-        "{system} in {} is not read, since {} wants what is not there: {}; {of}",
+        "{system} in {} is not read, since {} wants what is not there: {}; {}",
         half.schema,
         profile.file,
-        half.missing.join(", ")
+        half.missing.join(", "),
+        half.advice()
     );
     part.say(Level::NeedsDoing, "half there", text);
 }

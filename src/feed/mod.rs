@@ -11,6 +11,7 @@ pub mod round;
 pub mod sampler;
 pub mod slot;
 mod slots;
+mod systems;
 
 use crate::action::strike::{Strike, Struck};
 use crate::action::{Choice, Outcome, Plan, Preview, Progress, Verb};

@@ -2,18 +2,18 @@
 //!
 //! The connection half comes first: it reads nothing that a lock on a task table could block.
 
+mod acts;
+
 use super::clock::{Clock, steady};
 use super::listen::Listen;
 use super::push::Sent;
 use super::slot::Slot;
 use super::slots::Slots;
-use crate::action::strike::With;
-use crate::action::{Asker, Choice, Outcome, Plan, Run, Verb};
+use super::systems::Systems;
 use crate::app::row::RowId;
 use crate::app::state::Detail;
 use crate::config::Config;
 use crate::connect::{Fault, Session, Target};
-use crate::journal::Journal;
 use crate::log;
 use crate::probe::QueueProbes;
 use crate::probe::activity::Activity;
@@ -22,7 +22,7 @@ use crate::probe::server::Server;
 use crate::probe::tasks::Filter;
 use crate::probe::tasks::Task;
 use crate::probe::{ProbeHealth, Snapshot, cost, leases, maintenance};
-use std::collections::BTreeSet;
+use crate::queue::Half;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::{Instrument, info};
@@ -43,8 +43,7 @@ pub struct Round {
     clock: Clock,
     /// The session is new: the server may be another one.
     fresh: bool,
-    /// Systems that were found at any time.
-    systems: BTreeSet<String>,
+    systems: Systems,
     slots: Slots,
     /// Somebody looks at the failures.
     watched: bool,
@@ -79,7 +78,7 @@ impl Round {
             listen: Listen::default(),
             clock: Clock::default(),
             fresh: true,
-            systems: BTreeSet::new(),
+            systems: Systems::default(),
             slots: Slots::new(),
             watched: false,
             snapshot: Snapshot {
@@ -132,6 +131,7 @@ impl Round {
                 self.snapshot.server.version.clone(),
                 self.snapshot.server.in_recovery,
             );
+            let database = self.snapshot.server.database_oid;
             Server::read(db, &mut self.snapshot).await?;
             let server = &mut self.snapshot.server;
             if before != (server.version.clone(), server.in_recovery) {
@@ -142,9 +142,31 @@ impl Round {
                 );
             }
             server.read_only = !self.config.allow_writes || server.in_recovery;
+            if database != 0 && server.database_oid != database {
+                info!("another database of that name answers");
+                self.begin_anew();
+            }
             Ok(())
         });
         Ok(())
+    }
+
+    /// Nothing that was remembered is of this database.
+    fn begin_anew(&mut self) {
+        self.queues.begin_anew();
+        self.systems = Systems::default();
+        self.shown = None;
+        self.activity = None;
+        self.snapshot = Snapshot {
+            format: self.snapshot.format,
+            server: std::mem::take(&mut self.snapshot.server),
+            connections: std::mem::take(&mut self.snapshot.connections),
+            ..Snapshot::default()
+        };
+        self.forget();
+        // unlike `hurry` it does not wait for a breaker that the other one opened
+        self.slots.detect.retry();
+        self.slots.retry_queues();
     }
 
     /// Runs what is due of the connection half. Fails only when the session is gone.
@@ -194,7 +216,8 @@ impl Round {
     /// Runs what is due of the queue half.
     pub async fn run_queues(&mut self, db: &Session) -> Result<(), Fault> {
         // a missing table or column, or a whole system: look again at what is there
-        if self.slots.queues.failed_with("42") || !self.snapshot.gone.is_empty() {
+        let half = self.queues.halves().next().is_some();
+        if self.slots.queues.failed_with("42") || half || self.systems.missed(Instant::now()) {
             self.slots.detect.hurry();
         }
         probe!(db, self.slots.detect, self.detect(db));
@@ -208,9 +231,7 @@ impl Round {
         probe!(db, s.queues, self.queues.queues(db, now));
         if failed && !s.queues.failing() {
             // what kept these tables from being read is over for all that read them
-            for slot in [&mut s.leases, &mut s.tasks, &mut s.finished, &mut s.cost] {
-                slot.retry();
-            }
+            s.retry_queues();
         }
         probe!(db, s.leases, self.queues.leases(db, now));
         probe!(db, s.tasks, self.queues.tasks(db, now));
@@ -252,23 +273,21 @@ impl Round {
     }
 
     async fn detect(&mut self, db: &Session) -> Result<(), Fault> {
-        let names = |queues: &QueueProbes| -> BTreeSet<String> {
-            let name = |i: &crate::queue::Instance| format!("{} in schema {}", i.system, i.schema);
-            queues.instances().map(name).collect()
-        };
-        self.systems.extend(names(&self.queues));
+        let half =
+            |queues: &QueueProbes| -> Vec<String> { queues.halves().map(Half::why).collect() };
+        let before = half(&self.queues);
         self.queues.detect(db).await?;
-        let here = names(&self.queues);
-        for system in here.difference(&self.systems) {
-            info!(system, "queue found");
+        self.systems.look(self.queues.instances(), Instant::now());
+        self.systems.fill(&mut self.snapshot);
+        let halves = half(&self.queues);
+        for system in halves.iter().filter(|h| !before.contains(h)) {
+            info!(system, "queue half there");
         }
-        let gone: Vec<String> = self.systems.difference(&here).cloned().collect();
-        for system in gone.iter().filter(|g| !self.snapshot.gone.contains(g)) {
-            info!(system, "queue gone");
+        if halves != before {
+            self.slots.retry_queues();
         }
-        self.snapshot.gone = gone;
         let mut channels = Vec::new();
-        for instance in self.queues.instances() {
+        for instance in self.queues.whole() {
             channels.extend(instance.channels(db).await?);
         }
         self.listen.want(channels);
@@ -295,7 +314,8 @@ impl Round {
         let health = self.slots.all().map(|s| s.health(now));
         let asked = |p: &ProbeHealth| self.watched || p.name != "failures";
         self.snapshot.probes = health.into_iter().filter(asked).collect();
-        if self.snapshot.unread("cost").is_some() {
+        // what was read before a system lost a part stays
+        if self.snapshot.half_there.is_empty() && self.snapshot.unread("cost").is_some() {
             self.snapshot.cost = None;
         }
         // they may be thousands, and each refresh makes them anew
@@ -345,56 +365,5 @@ impl Round {
         instances
             .map(|i| (i.system.clone(), i.schema.clone()))
             .collect()
-    }
-
-    /// What reads the tasks that an action is about, on any session.
-    pub fn asker(&self, verb: Verb, choice: Choice) -> Result<Asker, String> {
-        let (system, schema) = choice.home().ok_or("no task was chosen")?;
-        let instance = self.queues.instance(system, schema);
-        let instance = instance.ok_or_else(|| format!("{system} is not there any more"))?;
-        Asker::new(instance, verb, choice)
-    }
-
-    /// What ending a session needs to know: among it the journal table of the first system that has one. `poll` is the
-    /// pid of our polling session.
-    pub fn with(&self, poll: i32) -> Result<With, String> {
-        let mut tables = self.queues.instances().map(crate::queue::action::journal);
-        Ok(With {
-            poll,
-            server: self.target.host.clone(),
-            table: tables.find_map(|table| table.ok().flatten()),
-            journal: self.local_journal()?,
-        })
-    }
-
-    fn local_journal(&self) -> Result<Journal, String> {
-        Journal::open(&self.config).map_err(|e| format!("{e:#}: set journal_file"))
-    }
-
-    /// What carries a plan out, on any session.
-    pub fn prepare(&self, plan: Plan) -> Result<Run, Outcome> {
-        let steps = match plan.targets.first() {
-            None => Err("no task was chosen".to_string()),
-            Some(t) => match self.queues.instance(&t.key.system, &t.key.schema) {
-                None => Err(format!("{} is not there any more", t.key.system)),
-                Some(instance) => instance.steps(&plan),
-            },
-        };
-        match steps.and_then(|s| Ok((s, self.local_journal()?))) {
-            Ok(((steps, table), journal)) => {
-                let rate = self.config.rows_per_second;
-                Ok(Run::new(plan, steps, table, journal, rate))
-            }
-            Err(why) => {
-                info!(
-                    action = plan.action_id,
-                    verb = plan.verb.name(),
-                    reason = why,
-                    "write refused"
-                );
-                let why = format!("nothing was written: {why}");
-                Err(Outcome::nothing(plan.verb, plan.targets.len(), why))
-            }
-        }
     }
 }

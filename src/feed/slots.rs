@@ -41,6 +41,20 @@ impl Slots {
         }
     }
 
+    /// What kept the tables of the queues from being read is over: all that read them are due.
+    pub fn retry_queues(&mut self) {
+        let slots = [
+            &mut self.queues,
+            &mut self.leases,
+            &mut self.tasks,
+            &mut self.finished,
+            &mut self.cost,
+        ];
+        for slot in slots {
+            slot.retry();
+        }
+    }
+
     /// Each of them.
     pub fn all(&mut self) -> [&mut Slot; 11] {
         [

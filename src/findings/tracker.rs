@@ -11,6 +11,12 @@ const LOOKS: u32 = 2;
 /// Steps of the server's clock backwards that are forgiven, in seconds: it is adjusted now and then.
 const SLEW: f64 = 1.0;
 
+/// One refresh in which a trigger did not hold proves nothing; after so many seconds it is over, and says so until it
+/// clears.
+fn grace(interval: f64) -> f64 {
+    2.5 * interval
+}
+
 /// A trigger over time.
 struct Track {
     /// When it was first seen to hold.
@@ -23,8 +29,36 @@ struct Track {
     looks: u32,
     /// It is a finding.
     fired: bool,
+    /// Until when it cannot be told whether it holds, since its queue is only half there.
+    unknown: f64,
     /// What it said last.
     trigger: Trigger,
+}
+
+impl Track {
+    /// Is it about what is not read, since a system is only half there? What sessions do is read all the same.
+    fn is_hidden(&self, place: Place, snapshot: &Snapshot) -> bool {
+        let of_queues = matches!(place, Place::Queue | Place::Workers | Place::Outside);
+        of_queues
+            && match &self.trigger.scope.home {
+                Some((system, schema)) => snapshot.half_of(system, schema).is_some(),
+                None => !snapshot.half_there.is_empty(),
+            }
+    }
+
+    /// It stays as it was last known.
+    fn hold(&mut self, now: f64) {
+        if self.last == f64::NEG_INFINITY {
+            (self.first, self.began) = (now, now);
+        }
+        self.last = now;
+    }
+
+    /// Is the system that it is about not here any more?
+    fn has_left(&self, snapshot: &Snapshot) -> bool {
+        let home = self.trigger.scope.home.as_ref();
+        home.is_some_and(|(system, schema)| snapshot.has_left(system, schema))
+    }
 }
 
 /// A trigger that is a finding now.
@@ -48,6 +82,8 @@ pub struct Tracker {
     tracks: BTreeMap<(usize, String), Track>,
     last: Option<f64>,
     lasts: bool,
+    /// The database that all this is about.
+    database: u32,
 }
 
 impl Tracker {
@@ -59,6 +95,7 @@ impl Tracker {
             tracks: BTreeMap::new(),
             last: None,
             lasts: false,
+            database: 0,
         }
     }
 
@@ -72,6 +109,7 @@ impl Tracker {
 
     /// What this snapshot, and those before it, say.
     pub fn update(&mut self, snapshot: &Snapshot) -> Report {
+        self.watch(snapshot.server.database_oid);
         let told = snapshot
             .taken_at
             .map(|t| t.epoch())
@@ -84,6 +122,9 @@ impl Tracker {
             };
         }
         let now = self.now(told);
+        let whole = snapshot;
+        let known = whole.known();
+        let snapshot = known.as_ref();
         let patience = Ctx::new(snapshot, &self.config, now, self.lasts).patience();
         let step = self.last.map_or(0.0, |last| now - last);
         let torn = step < 0.0 || step > patience;
@@ -104,6 +145,18 @@ impl Tracker {
         }
         let interval = self.config.interval.max(snapshot.own.interval_s);
         let clear_after = self.config.thresholds.clear_after;
+        let before = self.last.unwrap_or(now);
+        for ((rank, _), track) in &mut self.tracks {
+            let held = track.last == f64::NEG_INFINITY || before - track.last <= grace(interval);
+            let hidden = || track.is_hidden(self.rules[*rank].place(), whole);
+            if track.last < now && held && hidden() {
+                // a rule may have to look for a while at what can be read again
+                track.unknown = now + clear_after;
+            }
+            if track.fired && track.unknown >= now {
+                track.hold(now);
+            }
+        }
         let remember = clear_after.max(2.5 * interval).min(patience);
         let lasts = self.lasts;
         self.tracks.retain(|_, track| {
@@ -114,10 +167,24 @@ impl Tracker {
             } else {
                 gone < remember
             };
-            keep && !(torn && track.last < now)
+            keep && !(torn && track.last < now) && !track.has_left(whole)
         });
         self.last = Some(now);
         self.report(&ctx, now)
+    }
+
+    /// What was said of another database is no longer about anything.
+    fn watch(&mut self, database: u32) {
+        if database == 0 || database == self.database {
+            return;
+        }
+        if self.database != 0 {
+            *self = Self {
+                lasts: self.lasts,
+                ..Self::new(&self.config)
+            };
+        }
+        self.database = database;
     }
 
     /// The snapshot's time; the last known one where it has none, or was only adjusted.
@@ -137,26 +204,31 @@ impl Tracker {
         self.tracks.retain(|_, track| track.fired);
         for track in self.tracks.values_mut() {
             track.last = f64::NEG_INFINITY;
+            track.unknown = f64::NEG_INFINITY;
         }
     }
 
     fn report(&self, ctx: &Ctx, now: f64) -> Report {
         let interval = self.config.interval.max(ctx.snapshot.own.interval_s);
-        // one refresh in which it did not hold proves nothing; from then on it is over, and says so until it clears
-        let grace = 2.5 * interval;
-        let active = self.active(now, |gone| gone <= grace);
-        let over = self.active(now, |gone| gone > grace);
+        let unknown = |track: &Track| track.unknown >= now;
+        let holds = |track: &Track| now - track.last <= grace(interval);
+        let active = self.active(now, |track| !unknown(track) && holds(track));
+        let over = self.active(now, |track| !unknown(track) && !holds(track));
+        let last_known = self.active(now, unknown);
         let undecided = self
             .tracks
             .values()
             .any(|t| !t.fired && t.last == now && t.trigger.severity > Severity::Info);
         let mut findings: Vec<Finding> = order::order(&active);
         let verdict = verdict::verdict(ctx, &findings, undecided);
-        findings.extend(order::order(&over).into_iter().map(|f| Finding {
-            severity: Severity::Info,
-            sentence: format!("over: {}", f.sentence),
-            ..f
-        }));
+        let told = [("last known", last_known), ("over", over)];
+        for (word, tracks) in &told {
+            findings.extend(order::order(tracks).into_iter().map(|f| Finding {
+                severity: Severity::Info,
+                sentence: format!("{word}: {}", f.sentence),
+                ..f
+            }));
+        }
         Report {
             verdict,
             layers: where_line::layers(ctx, &active),
@@ -164,11 +236,11 @@ impl Tracker {
         }
     }
 
-    /// Findings by how long their trigger has been gone, in seconds.
-    fn active(&self, now: f64, wanted: impl Fn(f64) -> bool) -> Vec<Active<'_>> {
+    /// Findings of such tracks.
+    fn active(&self, now: f64, wanted: impl Fn(&Track) -> bool) -> Vec<Active<'_>> {
         self.tracks
             .iter()
-            .filter(|(_, track)| track.fired && wanted(now - track.last))
+            .filter(|(_, track)| track.fired && wanted(track))
             .map(|((rank, _), track)| Active {
                 rank: *rank,
                 rule: self.rules[*rank].name(),
@@ -196,6 +268,7 @@ fn see(
             }
             track.looks = track.looks.saturating_add(u32::from(fresh));
             track.last = now;
+            track.unknown = f64::NEG_INFINITY;
             track.began = began;
             track.trigger = trigger;
         }
@@ -206,6 +279,7 @@ fn see(
                 began,
                 looks: 1,
                 fired: false,
+                unknown: f64::NEG_INFINITY,
                 trigger,
             };
             tracks.insert(key, track);

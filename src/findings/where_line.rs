@@ -72,6 +72,9 @@ fn stale(ctx: &Ctx, probe: &str) -> Option<Layer> {
     if ctx.snapshot.all_gone().is_some() {
         return Some(layer(Mark::Unknown, "gone"));
     }
+    if ctx.snapshot.all_half().is_some() {
+        return Some(layer(Mark::Unknown, "cannot be read"));
+    }
     let health = ctx.snapshot.probes.iter().find(|p| p.name == probe)?;
     if health.lasting() {
         return Some(layer(Mark::Unknown, "cannot be read"));

@@ -121,12 +121,14 @@ pub fn drain(queue: &Queue) -> Drain {
     }
 }
 
-/// Tasks in a state over all queues, at least, where a system is gone; `None` where no queue knows.
+/// Tasks in a state over all queues, at least, where a system is gone or half there; `None` where no queue knows.
 pub fn total(snapshot: &Snapshot, state: State) -> Option<Count> {
     if snapshot.unread("queues").is_some() {
         return None;
     }
-    let counts: Vec<Option<Count>> = snapshot.queues.iter().map(|q| q.count(state)).collect();
+    let known = |q: &&Queue| snapshot.half_of(&q.system, &q.schema).is_none();
+    let queues = snapshot.queues.iter().filter(known);
+    let counts: Vec<Option<Count>> = queues.map(|q| q.count(state)).collect();
     if counts.iter().all(Option::is_none) && !counts.is_empty() {
         return None;
     }
@@ -145,7 +147,8 @@ pub fn total(snapshot: &Snapshot, state: State) -> Option<Count> {
             None => {}
         }
     }
-    if sum.bound == Bound::Exact && !snapshot.gone.is_empty() {
+    let partly = !snapshot.gone.is_empty() || !snapshot.half_there.is_empty();
+    if sum.bound == Bound::Exact && partly {
         sum.bound = Bound::AtLeast;
     }
     // "At least none" says nothing.

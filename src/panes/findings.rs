@@ -22,6 +22,7 @@ pub static PANE: PaneDef = PaneDef {
     head,
     help: &[
         "A finding fires after two refreshes and goes 30 s after its cause is gone.",
+        "«last known» is one of a queue that cannot be read any more: whether it still holds is not known.",
         "One that another explains stands below it with └: mend the cause first.",
         "t lists the tasks of its culprit, b goes to the session in the way.",
     ],

@@ -17,6 +17,7 @@ use crate::probe::queues::{Kind, Queue};
 use crate::probe::server::Server;
 use crate::probe::slots::Application;
 use crate::probe::stages::{Stage, StageName};
+use crate::probe::systems::HalfThere;
 use crate::probe::tasks::{Attempt, Task, TaskDetail, TaskKey, TaskList, Text};
 use crate::probe::{Bound, Count, Own, ServerTime, Snapshot, State, Usd};
 use std::sync::Arc;
@@ -963,6 +964,23 @@ pub fn gone() -> App {
     let mut app = empty();
     let mut s = app.snapshot.map(Arc::unwrap_or_clone).unwrap_or_default();
     s.gone = vec!["agent_queue in schema agent_queue".into()];
+    app.snapshot = Some(Arc::new(s));
+    app
+}
+
+/// The incident, and then somebody renamed a column of these systems.
+pub fn half(systems: &[&str]) -> App {
+    let mut app = incident();
+    let mut s = app.snapshot.map(Arc::unwrap_or_clone).unwrap_or_default();
+    let half = systems.iter().map(|system| HalfThere {
+        system: (*system).into(),
+        schema: "public".into(),
+        missing: vec!["column kind of tasks".into()],
+        why: format!("{system} in schema public: column kind of tasks is not there"),
+        advice: "restore it".into(),
+        age_s: Some(12.0),
+    });
+    s.half_there = half.collect();
     app.snapshot = Some(Arc::new(s));
     app
 }

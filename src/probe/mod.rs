@@ -13,6 +13,7 @@ pub mod queues;
 pub mod server;
 pub mod slots;
 pub mod stages;
+pub mod systems;
 pub mod tasks;
 pub mod units;
 pub mod watch;
@@ -73,12 +74,21 @@ pub struct Snapshot {
     /// Queue systems that were here and are not any more.
     #[serde(default)]
     pub gone: Vec<String>,
+    /// Queue systems that went elsewhere a few minutes ago.
+    #[serde(default)]
+    pub moved: Vec<systems::Moved>,
+    /// Queue systems that lack a table or a column: those that were read, or any where no other is found.
+    #[serde(default)]
+    pub half_there: Vec<systems::HalfThere>,
     /// Health of each probe.
     pub probes: Vec<ProbeHealth>,
     /// What jobtop itself costs the server.
     #[serde(rename = "self")]
     pub own: Own,
 }
+
+/// A queue system that is gone is missed for so long, in seconds; later that is a note.
+pub const GONE_S: f64 = 3600.0;
 
 /// How one probe is doing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -129,6 +139,9 @@ impl Snapshot {
         if let Some(why) = self.all_gone() {
             return Some(why);
         }
+        if let Some(half) = self.all_half() {
+            return Some(format!("not read: {}", half.why));
+        }
         let undetected = health("detect").filter(|_| self.totals.is_empty());
         if let Some(error) = undetected.and_then(|p| p.error.as_ref()) {
             return Some(format!("not read: {error}"));
@@ -166,6 +179,9 @@ impl Snapshot {
         }
         if let Some(why) = self.all_gone() {
             return Some(why);
+        }
+        if let Some(half) = self.all_half() {
+            return Some(half.why.clone());
         }
         let reading = |p: &ProbeHealth| p.name == "queues" && p.age_s.is_none();
         if self.probes.iter().any(reading) {

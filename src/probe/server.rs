@@ -9,6 +9,7 @@ const SERVER: &str = "
 SELECT current_setting('server_version')::text AS version,
        current_setting('server_version_num')::int8 AS version_num,
        current_database()::text AS database,
+       (SELECT a.datid FROM pg_stat_get_activity(pg_backend_pid()) a)::int8 AS database_oid,
        current_user::text AS role,
        pg_is_in_recovery() AS in_recovery,
        current_setting('port')::int8 AS port,
@@ -29,6 +30,10 @@ pub struct Server {
     pub version_num: i32,
     /// Database name.
     pub database: String,
+    /// Its pg_database.oid, which a database made anew under that name does not have; 0 where it is not known. Told by
+    /// our own backend, since pg_database itself is closed to some.
+    #[serde(default)]
+    pub database_oid: u32,
     /// Host name, address or socket directory, as connected to.
     pub host: String,
     /// What protects the connection: `TLS 1.3, verified`, `TLS 1.3, not verified`, `none (socket)`, `NOT ENCRYPTED`.
@@ -93,6 +98,7 @@ impl Server {
             version: version.split(' ').next().unwrap_or_default().to_string(),
             version_num: row.int("version_num")?.unwrap_or(0) as i32,
             database: row.word("database")?,
+            database_oid: row.int("database_oid")?.unwrap_or(0) as u32,
             host: db.reached.host.clone(),
             tls: db.reached.protection.clone(),
             tls_failed: db.reached.unencrypted.as_ref().map(Fault::to_string),

@@ -4,12 +4,13 @@
 use super::cost::{Cost, total};
 use super::flow::{self, history::When};
 use super::queues::{Totals, estimate};
+use super::systems::HalfThere;
 use super::tasks::{self, Task, TaskDetail, TaskKey, TaskList};
 use super::watched::{PAUSE, Watched};
 use super::{ServerTime, Snapshot, failures};
 use crate::config::Config;
 use crate::connect::{Fault, Session};
-use crate::queue::{self, Instance, Profile};
+use crate::queue::{self, Catalogue, Half, Instance, Profile};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -21,16 +22,18 @@ pub struct QueueProbes {
     window: f64,
     cost_still: f64,
     watched: Vec<Watched>,
+    /// Where no system was found: what is half there.
+    strange: Vec<Half>,
     cost: Option<Cost>,
     finished_at: Option<ServerTime>,
     now: Option<ServerTime>,
 }
 
-/// Runs a probe for every system, also when one of them fails; the first fault is returned.
+/// Runs a probe for every system that is whole, also when one of them fails; the first fault is returned.
 macro_rules! each {
     ($self:ident, $w:ident => $work:expr) => {{
         let mut first = Ok(());
-        for $w in &mut $self.watched {
+        for $w in $self.watched.iter_mut().filter(|w| w.half.is_none()) {
             let result: Result<(), Fault> = $work;
             if result.as_ref().is_err_and(|f| f.closed) {
                 return result;
@@ -51,15 +54,19 @@ impl QueueProbes {
             window: f64::from(config.window_minutes) * 60.0,
             cost_still: config.thresholds.cost_still,
             watched: Vec::new(),
+            strange: Vec::new(),
             cost: None,
             finished_at: None,
             now: None,
         })
     }
 
-    /// Looks for queue systems; what is known about those still there is kept. Now and then, and after reconnecting.
+    /// Looks for queue systems; what is known about those still there is kept, also where they are only half there. Now
+    /// and then, and after reconnecting.
     pub async fn detect(&mut self, session: &Session) -> Result<(), Fault> {
-        let found = queue::detect(session, &self.profiles, &self.settings).await?;
+        let catalogue = Catalogue::read(session, &self.profiles).await?;
+        let found = catalogue.systems(session, &self.profiles, &self.settings);
+        let found = found.await?;
         let mut old: Vec<Watched> = std::mem::take(&mut self.watched);
         for instance in found {
             let same = |w: &Watched| {
@@ -70,12 +77,23 @@ impl QueueProbes {
                 Some(at) => {
                     let mut known = old.swap_remove(at);
                     known.instance = instance;
+                    known.half = None;
                     known
                 }
                 None => Watched::new(instance),
             };
             self.watched.push(watched);
         }
+        for mut known in old {
+            known.half = catalogue.half_of(&known.instance);
+            if known.half.is_some() {
+                self.watched.push(known);
+            }
+        }
+        self.strange = match self.watched.is_empty() {
+            true => catalogue.half_there(&self.profiles, &[]),
+            false => Vec::new(),
+        };
         each!(self, w => match estimate::poll(session, &w.instance).await {
             Ok(estimates) => { w.estimates = estimates; Ok(()) }
             Err(fault) => Err(fault),
@@ -90,9 +108,27 @@ impl QueueProbes {
         self.finished_at = None;
     }
 
-    /// The systems found.
+    /// Another database answers: not even those.
+    pub fn begin_anew(&mut self) {
+        self.watched.clear();
+        self.strange.clear();
+        self.forget();
+    }
+
+    /// The systems found, and those that are half there.
     pub fn instances(&self) -> impl Iterator<Item = &Instance> {
         self.watched.iter().map(|w| &w.instance)
+    }
+
+    /// Those that can be read.
+    pub fn whole(&self) -> impl Iterator<Item = &Instance> {
+        let whole = self.watched.iter().filter(|w| w.half.is_none());
+        whole.map(|w| &w.instance)
+    }
+
+    /// Those that were whole and are half there.
+    pub fn halves(&self) -> impl Iterator<Item = &Half> {
+        self.watched.iter().filter_map(|w| w.half.as_ref())
     }
 
     /// The system that a task belongs to.
@@ -104,7 +140,13 @@ impl QueueProbes {
     /// Reads the depth of every queue.
     pub async fn queues(&mut self, session: &Session, now: ServerTime) -> Result<(), Fault> {
         self.now = Some(now);
-        each!(self, w => w.depth.poll(session, &w.instance).await)
+        each!(self, w => {
+            let read = w.depth.poll(session, &w.instance).await;
+            if read.is_ok() {
+                w.read_at = Some(now);
+            }
+            read
+        })
     }
 
     /// Reads the tasks most in need of attention.
@@ -149,8 +191,19 @@ impl QueueProbes {
         self.now = Some(now);
         let window = self.window;
         let done = each!(self, w => w.ledger.poll(session, &w.instance, now.epoch(), window).await);
-        let ledgers = self.watched.iter().map(|w| (&w.instance, &w.ledger));
-        self.cost = total::total(ledgers, now.epoch(), window, self.cost_still);
+        let (whole, half): (Vec<_>, Vec<_>) = self.watched.iter().partition(|w| w.half.is_none());
+        let ledgers = whole.into_iter().map(|w| (&w.instance, &w.ledger));
+        match total::total(ledgers, now.epoch(), window, self.cost_still) {
+            Some(mut cost) => {
+                let why = half.iter().filter_map(|w| w.half.as_ref()).map(Half::why);
+                cost.notes
+                    .extend(why.map(|why| format!("not counted: {why}")));
+                self.cost = Some(cost);
+            }
+            // what was spent last stays where nothing more can be read
+            None if !half.is_empty() => {}
+            None => self.cost = None,
+        }
         done
     }
 
@@ -203,7 +256,7 @@ impl QueueProbes {
         snapshot.queues = self
             .watched
             .iter()
-            .flat_map(|w| w.queues(now, self.window))
+            .flat_map(|w| w.queues(w.as_of(now), self.window))
             .collect();
         snapshot.totals = self.watched.iter().map(|w| w.totals()).collect();
         snapshot.stages = self.watched.iter().flat_map(|w| w.stages.clone()).collect();
@@ -222,7 +275,8 @@ impl QueueProbes {
             .iter()
             .flat_map(|w| w.look.stuck.clone())
             .collect();
-        snapshot.workers = self.watched.iter().flat_map(|w| w.workers(now)).collect();
+        let workers = self.watched.iter().flat_map(|w| w.workers(w.as_of(now)));
+        snapshot.workers = workers.collect();
         snapshot.poison = self.watched.iter().flat_map(|w| w.poison.clone()).collect();
         snapshot.violations = self
             .watched
@@ -234,6 +288,9 @@ impl QueueProbes {
             .iter()
             .filter_map(|w| w.failures.clone())
             .collect();
+        let known = self.watched.iter().filter_map(|w| w.half(now));
+        let strange = self.strange.iter().map(|half| half_there(half, None));
+        snapshot.half_there = known.chain(strange).collect();
         snapshot.cost.clone_from(&self.cost);
         snapshot.tasks = self.list();
         let queues = self.watched.iter().flat_map(|w| w.depth.queues.values());
@@ -268,7 +325,29 @@ impl QueueProbes {
     }
 }
 
+fn half_there(half: &Half, age_s: Option<f64>) -> HalfThere {
+    HalfThere {
+        system: half.profile.system.get_ref().clone(),
+        schema: half.schema.clone(),
+        missing: half.missing.clone(),
+        why: half.why(),
+        advice: half.advice(),
+        age_s,
+    }
+}
+
 impl Watched {
+    /// The time that ages are told of: that of the last data, where no more come.
+    fn as_of(&self, now: ServerTime) -> ServerTime {
+        self.half.as_ref().and(self.read_at).unwrap_or(now)
+    }
+
+    fn half(&self, now: ServerTime) -> Option<HalfThere> {
+        let age = self.read_at.and_then(|t| now.since(t));
+        let half = self.half.as_ref();
+        half.map(|half| half_there(half, age.map(|s| s.max(0.0))))
+    }
+
     fn totals(&self) -> Totals {
         Totals {
             system: self.instance.system.clone(),

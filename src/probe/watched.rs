@@ -11,14 +11,20 @@ use super::queues::depth::{Depth, One, later};
 use super::queues::{KINDS, Kind, Queue, Violation, invariants};
 use super::stages::Stage;
 use super::tasks::{Task, list};
-use super::{Bound, Count, ServerTime, State};
+use super::{Count, ServerTime, State};
 use crate::connect::{Fault, Session};
-use crate::queue::{Branch, Instance};
+use crate::queue::{Branch, Half, Instance};
 use std::collections::{BTreeMap, BTreeSet};
+
+mod states;
 
 /// One system and what is known about it.
 pub(super) struct Watched {
     pub(super) instance: Instance,
+    /// What is missing since it was read, so that it is not read any more.
+    pub(super) half: Option<Half>,
+    /// When its queues were last read.
+    pub(super) read_at: Option<ServerTime>,
     pub(super) depth: Depth,
     pub(super) estimates: BTreeMap<State, Count>,
     pub(super) tasks: Vec<Task>,
@@ -49,6 +55,8 @@ impl Watched {
     pub(super) fn new(instance: Instance) -> Self {
         Self {
             instance,
+            half: None,
+            read_at: None,
             depth: Depth::default(),
             estimates: BTreeMap::new(),
             tasks: Vec::new(),
@@ -367,47 +375,5 @@ impl Watched {
         let mut kinds: Vec<Kind> = named.map(row).collect();
         kinds.sort_by_key(|k| std::cmp::Reverse(k.ready + k.running));
         kinds
-    }
-
-    /// Live states as counted, final ones as finished within the window, else as estimated where this is the only
-    /// queue of its table, else unknown with the reason.
-    fn states(
-        &self,
-        name: &str,
-        one: &One,
-        now: ServerTime,
-        window: f64,
-        notes: &mut Vec<String>,
-    ) -> BTreeMap<State, Option<Count>> {
-        let unknown = &self.instance.profile.unknown;
-        let mut states: BTreeMap<State, Option<Count>> =
-            one.states.iter().map(|(s, c)| (*s, Some(*c))).collect();
-        let finished = self.by_queue.get(name).and_then(|d| d.final_states);
-        let whole = self
-            .history
-            .known_from
-            .is_some_and(|t| t <= now.epoch() - window + 61.0);
-        let alone = !self.instance.fans_out() && self.depth.queues.len() == 1;
-        for (i, state) in [State::Succeeded, State::Failed, State::Cancelled]
-            .into_iter()
-            .enumerate()
-        {
-            let count = match (finished, self.estimates.get(&state)) {
-                (Some(counts), _) => Some(Count {
-                    count: counts[i],
-                    bound: if whole { Bound::Exact } else { Bound::AtLeast },
-                }),
-                (None, Some(estimate)) if alone => Some(*estimate),
-                _ => None,
-            };
-            if count.is_none() {
-                let why = unknown
-                    .get(state.name())
-                    .map_or("it is not recorded when tasks end", String::as_str);
-                notes.push(format!("{state}: {why}"));
-            }
-            states.insert(state, count);
-        }
-        states
     }
 }

@@ -53,15 +53,62 @@ fn plain_name(template: &str) -> Option<String> {
 pub(super) struct Found {
     /// It.
     pub relation: Relation,
-    is_view: bool,
-    time_zone: String,
+    /// It is a view.
+    pub is_view: bool,
+    /// The session's time zone.
+    pub time_zone: String,
+}
+
+/// What there is of the tables that some profile names.
+pub struct Catalogue(pub(super) Vec<Found>);
+
+impl Catalogue {
+    /// One query, which waits for no lock.
+    ///
+    /// # Errors
+    /// The query failed.
+    pub async fn read(session: &Session, profiles: &[Arc<Profile>]) -> Result<Self, Fault> {
+        let names = profiles.iter().flat_map(|p| named(p)).collect();
+        Ok(Self(tables(session, names).await?))
+    }
+
+    /// Every system that a profile describes, in every schema. Of several profiles that fit the same table the most
+    /// specific one reads it; among equals the first.
+    ///
+    /// # Errors
+    /// The session is lost, or a profile's own SQL cannot be made.
+    pub async fn systems(
+        &self,
+        session: &Session,
+        profiles: &[Arc<Profile>],
+        settings: &Settings,
+    ) -> Result<Vec<Instance>, Fault> {
+        let all = &self.0;
+        let mut instances: Vec<Instance> = Vec::new();
+        for anchor in all {
+            let fits = profiles.iter().filter(|p| is_it(p, anchor, all));
+            let weight = |p: &Profile| {
+                p.detect.columns.len()
+                    + p.detect
+                        .also
+                        .iter()
+                        .map(|a| 1 + a.columns.len())
+                        .sum::<usize>()
+            };
+            // max_by_key takes the last of equals
+            let best = fits.rev().max_by_key(|p| weight(p));
+            instances.extend(best.map(|p| apply(p, anchor, all, settings)));
+        }
+        for instance in &mut instances {
+            fan_out(session, instance).await?;
+        }
+        instances.sort_by(|a, b| (&a.system, &a.schema).cmp(&(&b.system, &b.schema)));
+        Ok(instances)
+    }
 }
 
 /// All tables of these names.
-pub(super) async fn catalogue(
-    session: &Session,
-    names: BTreeSet<String>,
-) -> Result<Vec<Found>, Fault> {
+async fn tables(session: &Session, names: BTreeSet<String>) -> Result<Vec<Found>, Fault> {
     let names = names.iter().map(|n| Some(pattern(n))).collect();
     let values = BTreeMap::from([("names".to_string(), Value::Texts(names))]);
     let mut out = Vec::new();
@@ -210,35 +257,17 @@ fn apply(profile: &Arc<Profile>, anchor: &Found, all: &[Found], settings: &Setti
     }
 }
 
-/// Finds every system that a profile describes, in every schema. Of several profiles that fit the same table the most
-/// specific one reads it; among equals the first.
+/// Finds every system that a profile describes.
+///
+/// # Errors
+/// As [`Catalogue::read`] and [`Catalogue::systems`].
 pub async fn detect(
     session: &Session,
     profiles: &[Arc<Profile>],
     settings: &Settings,
 ) -> Result<Vec<Instance>, Fault> {
-    let names: BTreeSet<String> = profiles.iter().flat_map(|p| named(p)).collect();
-    let all = catalogue(session, names).await?;
-    let mut instances: Vec<Instance> = Vec::new();
-    for anchor in &all {
-        let fits = profiles.iter().filter(|p| is_it(p, anchor, &all));
-        let weight = |p: &Profile| {
-            p.detect.columns.len()
-                + p.detect
-                    .also
-                    .iter()
-                    .map(|a| 1 + a.columns.len())
-                    .sum::<usize>()
-        };
-        // max_by_key takes the last of equals
-        let best = fits.rev().max_by_key(|p| weight(p));
-        instances.extend(best.map(|p| apply(p, anchor, &all, settings)));
-    }
-    for instance in &mut instances {
-        fan_out(session, instance).await?;
-    }
-    instances.sort_by(|a, b| (&a.system, &a.schema).cmp(&(&b.system, &b.schema)));
-    Ok(instances)
+    let catalogue = Catalogue::read(session, profiles).await?;
+    catalogue.systems(session, profiles, settings).await
 }
 
 /// Looks again at what a system fans out to. Reads the system's own list, so it may wait for a lock or lack rights:
@@ -290,7 +319,7 @@ pub async fn fan_out(session: &Session, instance: &mut Instance) -> Result<(), F
         }
     }
     if !names.is_empty() {
-        for found in catalogue(session, names).await? {
+        for found in tables(session, names).await? {
             let r = found.relation;
             if r.schema == instance.schema && !instance.relations.iter().any(|k| k.oid == r.oid) {
                 instance.relations.push(r);

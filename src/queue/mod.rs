@@ -18,8 +18,8 @@ pub mod statement;
 pub mod template;
 
 pub use action::action_sql;
-pub use detect::{Settings, detect, fan_out};
-pub use half::{Half, half_there};
+pub use detect::{Catalogue, Settings, detect, fan_out};
+pub use half::Half;
 pub use instance::{Branch, Instance, Relation};
 pub use load::profiles;
 pub use profile::Profile;

@@ -125,8 +125,8 @@ fn rows_alone(rows: &Shown) -> usize {
 /// Data of a probe that fails is called old after so many seconds: a look or two may fail without meaning much.
 const OLD: f64 = 5.0;
 
-/// Age of what a pane shows, in seconds, where its probe fails and the rest of the screen is newer.
-fn behind(app: &App, pane: PaneId) -> Option<f64> {
+/// How old what a pane shows is, where its probe fails and the rest of the screen is newer: `as of 12s ago`.
+fn behind(app: &App, pane: PaneId) -> Option<String> {
     let probe = match pane {
         PaneId::Connections | PaneId::Waits => "activity",
         PaneId::Stages => "queues",
@@ -137,9 +137,15 @@ fn behind(app: &App, pane: PaneId) -> Option<f64> {
         PaneId::Findings => return None,
     };
     let (snapshot, _) = app.shown()?;
+    let of = |age: f64| format!("as of {} ago", fmt::duration(age));
+    if let Some(half) = snapshot.half_there.first().filter(|_| probe != "activity") {
+        let whole = snapshot.all_half().is_none();
+        let system = whole.then(|| format!("{} ", half.system));
+        return Some(system.unwrap_or_default() + &of(half.age_s?));
+    }
     let health = snapshot.probes.iter().find(|p| p.name == probe)?;
     let age = health.age_s.filter(|age| *age > OLD);
-    age.filter(|_| health.error.is_some())
+    age.filter(|_| health.error.is_some()).map(of)
 }
 
 /// Filter, selection, order and marks, as far as they are not the usual ones.
@@ -147,10 +153,7 @@ fn state(app: &App, pane: PaneId, rows: &Shown) -> Vec<Vec<Span<'static>>> {
     let view = app.view(pane);
     let mut parts = Vec::new();
     if let Some(age) = behind(app, pane) {
-        parts.push(vec![ink(
-            format!("as of {} ago", fmt::duration(age)),
-            Ink::Warn,
-        )]);
+        parts.push(vec![ink(age, Ink::Warn)]);
     }
     let filter = view.filter.value();
     if app.editing_filter && app.focus == pane {

@@ -88,9 +88,14 @@ fn money(app: &App) -> Vec<Vec<Span<'static>>> {
     let mut groups = Vec::new();
     match &snapshot.cost {
         Some(cost) => {
+            let rate = format!("{}/h", fmt::usd(cost.usd_per_hour));
+            let half = snapshot.all_half();
             groups.push(vec![
                 ink("COST ", Ink::Title),
-                text(format!("{}/h", fmt::usd(cost.usd_per_hour))),
+                match half.and_then(|h| h.age_s) {
+                    Some(age) => dim(format!("{rate} as of {} ago", fmt::duration(age))),
+                    None => text(rate),
+                },
             ]);
             let hot = cost.by_tenant.iter().map(|s| ("tenant", s));
             let hot = hot.chain(cost.by_agent.iter().map(|s| ("agent", s)));

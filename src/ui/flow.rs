@@ -20,8 +20,19 @@ struct Series {
     usual: Option<f64>,
 }
 
-/// Four lines: the time axis, in, done, failed attempts. One column a minute, at most an hour.
+/// Four lines: the time axis, in, done, failed attempts. One column a minute, at most an hour. Without any colour that
+/// asks for attention where the queue is not read any more.
 pub fn lines(snapshot: &Snapshot, queue: &Queue, width: u16) -> Vec<Line<'static>> {
+    let mut lines = inked(snapshot, queue, width);
+    if snapshot.half_of(&queue.system, &queue.schema).is_some() {
+        for span in lines.iter_mut().flat_map(|l| &mut l.spans) {
+            span.style = Ink::Dim.into();
+        }
+    }
+    lines
+}
+
+fn inked(snapshot: &Snapshot, queue: &Queue, width: u16) -> Vec<Line<'static>> {
     let width = usize::from(width);
     let label = if width >= 96 { 17 } else { 9 };
     let columns = width.saturating_sub(3 + label + 2 + 16).min(60);

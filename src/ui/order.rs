@@ -2,6 +2,7 @@
 //! for a moment after a cursor key so that rows do not jump away under a finger.
 
 use super::table::{Column, Part, Row, Section, Table};
+use super::theme::Ink;
 use crate::app::row::RowId;
 use crate::app::state::{App, PaneId, View};
 use crate::panes;
@@ -102,7 +103,28 @@ fn some(app: &App, pane: PaneId, part: Part) -> Shown {
     if app.now < view.order_until {
         freeze(&mut table, &view.order);
     }
+    dim(app, pane, &mut table);
     Shown { table, total }
+}
+
+/// Rows of systems that are not read any more: readable, but without any colour that asks for attention. Spend is of all
+/// systems together.
+fn dim(app: &App, pane: PaneId, table: &mut Table) {
+    let Some((snapshot, _)) = app.shown().filter(|(s, _)| !s.half_there.is_empty()) else {
+        return;
+    };
+    let spend = pane == PaneId::Cost && snapshot.all_half().is_some();
+    let old = |row: &Row| match row.id.home() {
+        Some((system, schema)) => snapshot.half_of(system, schema).is_some(),
+        None => spend,
+    };
+    let rows = table.sections.iter_mut().flat_map(|s| &mut s.rows);
+    for row in rows.filter(|row| old(row)) {
+        row.severity = None;
+        for cell in &mut row.cells {
+            cell.ink = Ink::Dim;
+        }
+    }
 }
 
 /// A row that is listed twice would have two cursors.

@@ -22,3 +22,4 @@ mod slots;
 #[cfg(target_os = "linux")]
 mod soak;
 mod standby;
+mod systems;

@@ -1,9 +1,11 @@
-//! What jobtop cannot see: sessions hidden by privilege, rows hidden by row-level security, probes that fail.
+//! What jobtop cannot see: sessions hidden by privilege, rows hidden by row-level security, probes that fail, queues that
+//! are gone or lack a part.
 
 use crate::findings::Severity;
-use crate::findings::rule::{Ctx, Place, Rule, Trigger};
+use crate::findings::rule::{Ctx, Held, Place, Rule, Scope, Trigger};
 use crate::findings::words::{clean, count, duration, name};
-use crate::probe::ProbeHealth;
+use crate::probe::systems::{Moved, label};
+use crate::probe::{GONE_S, ProbeHealth};
 use crate::sql;
 use std::collections::BTreeMap;
 
@@ -14,7 +16,11 @@ const STALE: f64 = 15.0;
 const ROLE: usize = 80;
 
 /// See the module.
-pub struct LimitedView;
+#[derive(Default)]
+pub struct LimitedView {
+    /// Systems that are gone.
+    gone: Held,
+}
 
 impl Rule for LimitedView {
     fn name(&self) -> &'static str {
@@ -24,7 +30,7 @@ impl Rule for LimitedView {
     fn doc(&self) -> (&'static str, &'static str) {
         (
             "Part of the picture is missing, so silence of the other rules proves less.",
-            "Grant what the sentence names (pg_monitor, SELECT on the queue's tables), or connect as a role that has it.",
+            "Grant what the sentence names (pg_monitor, SELECT on the queue's tables), or connect as a role that has it; restore a table or column that is missing.",
         )
     }
 
@@ -52,13 +58,9 @@ impl Rule for LimitedView {
         }
         triggers.extend(pooled(ctx));
         triggers.extend(unread(ctx));
-        triggers.extend(ctx.snapshot.gone.iter().map(|system| {
-            let sentence = format!(
-                "{} was here and is gone: dropped, renamed, or out of sight",
-                name(system)
-            );
-            Trigger::new(format!("gone/{system}"), Severity::Critical, sentence)
-        }));
+        triggers.extend(self.gone(ctx));
+        triggers.extend(half_there(ctx));
+        triggers.extend(ctx.snapshot.moved.iter().map(moved));
         for queue in &ctx.snapshot.queues {
             let rls = |note: &&String| note.to_lowercase().contains("row-level security");
             if let Some(note) = queue.notes.iter().find(rls) {
@@ -72,6 +74,64 @@ impl Rule for LimitedView {
         }
         triggers
     }
+
+    fn forget(&mut self) {
+        self.gone.clear();
+    }
+}
+
+impl LimitedView {
+    /// Whoever dropped a queue knows by and by: later it is a note.
+    fn gone(&mut self, ctx: &Ctx) -> Vec<Trigger> {
+        let gone = &ctx.snapshot.gone;
+        self.gone.keep(ctx, gone.iter().cloned());
+        let trigger = |system: &String| {
+            let severity = match self.gone.for_s(ctx, system) {
+                s if s < GONE_S || ctx.lasts => Severity::Critical,
+                _ => Severity::Info,
+            };
+            let sentence = format!(
+                "{} was here and is gone: dropped, renamed, or out of sight",
+                name(system)
+            );
+            Trigger::new(format!("gone/{system}"), severity, sentence)
+        };
+        gone.iter().map(trigger).collect()
+    }
+}
+
+/// One that was found again elsewhere.
+fn moved(moved: &Moved) -> Trigger {
+    let system = label(&moved.system, &moved.schema);
+    let sentence = format!("{system} is now {}", moved.now);
+    Trigger::new(
+        format!("moved/{system}"),
+        Severity::Info,
+        clean(&sentence, 200),
+    )
+}
+
+/// Systems of which nothing can be read, since a part of them is missing.
+fn half_there(ctx: &Ctx) -> impl Iterator<Item = Trigger> {
+    ctx.snapshot.half_there.iter().map(|half| {
+        // what was never read may be something else that looks like it
+        let (age, severity) = match half.age_s {
+            Some(age) => (
+                format!("not read for {}", duration(age)),
+                Severity::Critical,
+            ),
+            None => ("never read".into(), Severity::Warning),
+        };
+        let sentence = format!(
+            "{}, {age}: {}",
+            clean(&half.why, 200),
+            clean(&half.advice, 160)
+        );
+        let key = format!("half/{}/{}", half.system, half.schema);
+        Trigger::new(key, severity, sentence)
+            .began(half.age_s)
+            .scope(Scope::home(&half.system, &half.schema))
+    })
 }
 
 /// The role to grant something to; in full, or not by its name.
@@ -135,8 +195,11 @@ fn unread(ctx: &Ctx) -> Vec<Trigger> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use crate::config::Config;
     use crate::findings::tests::*;
-    use crate::probe::{ProbeHealth, Snapshot};
+    use crate::probe::Snapshot;
+    use crate::probe::systems::HalfThere;
 
     const RULE: &str = "limited-view";
 
@@ -203,10 +266,49 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_vanishes_is_critical() {
+    fn a_queue_that_vanishes_is_critical_for_an_hour() {
+        let mut rule = LimitedView::default();
         let gone = with(|s| s.gone = vec!["agent_queue in schema agent_queue".into()]);
-        assert!(
-            says(RULE, &gone).starts_with("agent_queue in schema agent_queue was here and is gone")
+        let mut at = |now: f64| {
+            let config = Config::default();
+            rule.check(&Ctx::new(&gone, &config, now, false)).remove(0)
+        };
+        let first = at(1.0);
+        let words = "agent_queue in schema agent_queue was here and is gone";
+        assert!(first.sentence.starts_with(words));
+        assert_eq!(first.severity, Severity::Critical);
+        assert_eq!(at(3600.0).severity, Severity::Critical);
+        let later = at(3601.0);
+        assert_eq!(
+            (later.severity, later.sentence, later.key),
+            (Severity::Info, first.sentence, first.key)
+        );
+    }
+
+    #[test]
+    fn what_is_missing_is_named_with_the_next_step_and_where_a_queue_went() {
+        let half = with(|s| {
+            s.half_there = vec![HalfThere {
+                why: "agent_queue in schema a: table usage is not there".into(),
+                advice: "restore it".into(),
+                age_s: Some(31.0),
+                ..HalfThere::default()
+            }];
+        });
+        assert_eq!(
+            says(RULE, &half),
+            "agent_queue in schema a: table usage is not there, not read for 31s: restore it"
+        );
+        let moved = with(|s| {
+            s.moved = vec![Moved {
+                system: "agent_queue".into(),
+                schema: "a".into(),
+                now: "in schema b".into(),
+            }];
+        });
+        assert_eq!(
+            says(RULE, &moved),
+            "agent_queue in schema a is now in schema b"
         );
     }
 

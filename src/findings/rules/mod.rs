@@ -51,6 +51,6 @@ pub fn all() -> Vec<Box<dyn Rule>> {
         Box::new(overdue_retryable::OverdueRetryable),
         Box::new(cancel_unheard::CancelUnheard),
         Box::new(invariants::Invariants::default()),
-        Box::new(limited_view::LimitedView),
+        Box::new(limited_view::LimitedView::default()),
     ]
 }

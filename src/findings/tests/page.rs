@@ -6,6 +6,7 @@ use crate::findings::docs;
 use crate::probe::cost::Spender;
 use crate::probe::leases::{Lease, Seen};
 use crate::probe::queues::{Invariant, Violation};
+use crate::probe::systems::{HalfThere, Moved};
 use crate::probe::{Snapshot, State, Usd};
 use std::fmt::Write;
 
@@ -171,6 +172,26 @@ fn variants() -> Vec<(&'static str, Snapshot)> {
             }),
         ),
         ("limited-view", example("probe")),
+        (
+            "limited-view",
+            with(|s| {
+                s.gone = vec!["agent_jobs in schema public".into()];
+                s.moved = vec![Moved {
+                    system: "agent_queue".into(),
+                    schema: "agent_queue".into(),
+                    now: "in schema billing".into(),
+                }];
+                let half = |system: &str, age_s| HalfThere {
+                    system: system.into(),
+                    schema: "public".into(),
+                    missing: vec!["column kind of jobs".into()],
+                    why: format!("{system} in schema public: column kind of jobs is not there"),
+                    advice: "restore it".into(),
+                    age_s,
+                };
+                s.half_there = vec![half("jobs", Some(41.0)), half("tasks", None)];
+            }),
+        ),
     ]
 }
 

@@ -5,6 +5,7 @@ use super::example;
 use crate::config::Config;
 use crate::findings::{Report, Tracker};
 use crate::probe::Snapshot;
+use crate::probe::systems::{HalfThere, Moved};
 
 struct Watch {
     tracker: Tracker,
@@ -188,4 +189,116 @@ fn sessions_that_share_a_pid_are_told_apart() {
     let mut other = example("idle-in-transaction");
     other.sessions[0].backend_start = Some(at(-1.0));
     assert_eq!(since(&watch.see(other, 1.0), "idle-in-transaction"), None);
+}
+
+/// The same, of a reference queue that lost a column.
+fn half(mut s: Snapshot) -> Snapshot {
+    s.half_there = vec![HalfThere {
+        system: "agent_queue".into(),
+        schema: "agent_queue".into(),
+        missing: vec!["column kind of tasks".into()],
+        why: "agent_queue in schema agent_queue: column kind of tasks is not there".into(),
+        advice: "restore it".into(),
+        age_s: Some(3.0),
+    }];
+    s
+}
+
+#[track_caller]
+fn sentences(report: &Report) -> Vec<&str> {
+    let all = report.findings.iter();
+    all.map(|f| f.sentence.as_str()).collect()
+}
+
+#[test]
+fn what_cannot_be_read_is_neither_wrong_nor_over() {
+    let mut watch = Watch::new();
+    watch.see(example("stalled"), 0.0);
+    let report = watch.see(example("stalled"), 1.0);
+    let said = report.findings[0].sentence.clone();
+    // what the rows said last is no news, whether it would hold or not
+    for (s, snapshot) in (2..90).zip([calm(), example("poison")].into_iter().cycle()) {
+        let report = watch.see(half(snapshot), f64::from(s));
+        let last = format!("last known: {said}");
+        assert!(sentences(&report).contains(&last.as_str()), "{report:?}");
+        let only = |f: &crate::findings::Finding| ["stalled", "limited-view"].contains(&&*f.rule);
+        assert!(report.findings.iter().all(only), "{report:?}");
+        if s > 2 {
+            assert!(report.verdict.contains("column kind of tasks is not there"));
+        }
+    }
+    // read again: still not known at once, then over like anything else
+    let back = watch.see(calm(), 91.0);
+    assert!(sentences(&back).contains(&&*format!("last known: {said}")));
+    let mut later = back;
+    for s in 92..126 {
+        later = watch.see(calm(), f64::from(s));
+    }
+    assert!(sentences(&later).contains(&&*format!("over: {said}")));
+    for s in 126..160 {
+        later = watch.see(calm(), f64::from(s));
+    }
+    assert_eq!(later.findings, []);
+}
+
+#[test]
+fn what_was_last_known_goes_on_where_it_still_holds() {
+    let mut watch = Watch::new();
+    watch.see(example("stalled"), 0.0);
+    watch.see(example("stalled"), 1.0);
+    watch.see(half(calm()), 5.0);
+    let back = watch.see(example("stalled"), 6.0);
+    assert_eq!(back.top().map(|f| f.rule.as_str()), Some("stalled"));
+    assert_eq!(since(&back, "stalled"), Some(540.0));
+}
+
+#[test]
+fn what_sessions_do_is_known_also_where_a_queue_is_half_there() {
+    let mut watch = Watch::new();
+    watch.see(half(example("idle-in-transaction")), 0.0);
+    let report = watch.see(half(example("idle-in-transaction")), 1.0);
+    assert!(since(&report, "idle-in-transaction").is_some());
+    let over = watch.see(half(calm()), 5.0);
+    let said = sentences(&over);
+    assert!(said.iter().any(|s| s.starts_with("over: ")), "{said:?}");
+}
+
+#[test]
+fn nothing_more_is_said_of_a_system_that_left() {
+    let gone = |s: &mut Snapshot| s.gone = vec!["agent_queue in schema agent_queue".into()];
+    let moved = |s: &mut Snapshot| {
+        s.moved = vec![Moved {
+            system: "agent_queue".into(),
+            schema: "agent_queue".into(),
+            now: "in schema billing".into(),
+        }];
+    };
+    for leaves in [&gone as &dyn Fn(&mut Snapshot), &moved] {
+        let mut watch = Watch::new();
+        watch.see(example("stalled"), 0.0);
+        watch.see(example("stalled"), 1.0);
+        let mut without = calm();
+        without.queues.clear();
+        leaves(&mut without);
+        let report = watch.see(without, 2.0);
+        assert_eq!(since(&report, "stalled"), None, "{report:?}");
+    }
+}
+
+#[test]
+fn another_database_begins_anew() {
+    let mut watch = Watch::new();
+    let of = |database: u32| {
+        let mut s = example("budget");
+        s.server.database_oid = database;
+        s
+    };
+    for s in 0..20 {
+        watch.see(of(16384), f64::from(s));
+    }
+    // not asked for once, and the same one again
+    watch.see(of(0), 20.0);
+    assert_eq!(since(&watch.see(of(16384), 21.0), "budget"), Some(21.0));
+    assert_eq!(watch.see(of(17000), 22.0).findings, []);
+    assert_eq!(since(&watch.see(of(17000), 23.0), "budget"), Some(1.0));
 }

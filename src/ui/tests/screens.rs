@@ -3,8 +3,11 @@
 use super::{dump, overlays, text_of};
 use crate::app::state::{App, PaneId};
 use crate::panes::fixture;
-use crate::ui::theme::{Depth, Theme};
+use crate::ui::order;
+use crate::ui::table::{Row, visible};
+use crate::ui::theme::{Depth, Ink, Theme};
 use crate::ui::{render, report, svg};
+use std::collections::BTreeSet;
 
 const SIZES: [(u16, u16); 2] = [(80, 24), (160, 45)];
 
@@ -67,6 +70,64 @@ fn what_is_gone_is_unknown_and_not_0() {
     }
     let report = report::text(&app);
     assert!(report.contains("EXPIRED LEASES  n/a: agent"), "{report}");
+}
+
+#[test]
+fn what_is_half_there_keeps_its_rows_dim_and_tells_their_age() {
+    let before = fixture::incident();
+    let systems: BTreeSet<String> = visible(&before, PaneId::Stages)
+        .iter()
+        .filter_map(|row| row.home().map(|(system, _)| system.to_string()))
+        .collect();
+    assert!(systems.len() > 1, "{systems:?}");
+    let one = fixture::half(&["agent_queue"]);
+    for pane in [PaneId::Stages, PaneId::Tasks, PaneId::Leases] {
+        let is_dim =
+            |row: &Row| row.severity.is_none() && row.cells.iter().all(|cell| cell.ink == Ink::Dim);
+        let shown = order::shown(&one, pane);
+        assert_eq!(visible(&one, pane).len(), visible(&before, pane).len());
+        for row in shown.table.rows().filter(|r| r.id.home().is_some()) {
+            let half = row.id.home() == Some(("agent_queue", "public"));
+            assert_eq!(is_dim(row), half, "{row:?}");
+        }
+    }
+    let screen = dump(&one, 160, 45);
+    assert!(
+        screen.contains("TASKS  agent_queue as of 12s ago"),
+        "{screen}"
+    );
+    assert!(!screen.contains("not read"), "the others are: {screen}");
+
+    let all: Vec<&str> = systems.iter().map(String::as_str).collect();
+    let all = fixture::half(&all);
+    let screen = dump(&all, 160, 45);
+    for words in [
+        "TASKS  as of 12s ago",
+        "LEASES  as of 12s ago",
+        "COST  as of 12s ago",
+        "not read: agent_",
+        "TOTALS n/a live",
+    ] {
+        assert!(screen.contains(words), "{words}: {screen}");
+    }
+    let small = dump(&all, 80, 24);
+    assert!(small.contains("/h as of 12s ago"), "{small}");
+    let inks = |app: &App| -> BTreeSet<_> {
+        let queue = crate::panes::busiest(app).expect("a queue");
+        let (shown, _) = app.shown().expect("data");
+        let lines = crate::ui::flow::lines(shown, queue, 160);
+        lines
+            .iter()
+            .flat_map(|l| &l.spans)
+            .map(|s| format!("{:?}", s.style))
+            .collect()
+    };
+    assert!(inks(&before).len() > 2 && inks(&all).len() == 1);
+    let spend = order::shown(&all, PaneId::Cost);
+    let mut cells = spend.table.rows().flat_map(|r| &r.cells);
+    assert!(cells.all(|cell| cell.ink == Ink::Dim));
+    let report = report::text(&all);
+    assert!(report.contains("EXPIRED LEASES  n/a: not read"), "{report}");
 }
 
 #[test]
