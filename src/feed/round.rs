@@ -2,6 +2,7 @@
 //!
 //! The connection half comes first: it reads nothing that a lock on a task table could block.
 
+use super::barred;
 use super::clock::{Clock, steady};
 use super::listen::Listen;
 use super::push::Sent;
@@ -197,7 +198,8 @@ impl Round {
     /// Runs what is due of the queue half.
     pub async fn run_queues(&mut self, db: &Session) -> Result<(), Fault> {
         // a missing table or column, or a whole system: look again at what is there
-        if self.slots.queues.failed_with("42") || !self.snapshot.gone.is_empty() {
+        let amiss = self.slots.queues.failed_with("42") || self.slots.any_newly_failed_with("42");
+        if amiss || !self.snapshot.gone.is_empty() {
             self.slots.detect.hurry();
         }
         probe!(db, self.slots.detect, self.detect(db));
@@ -241,7 +243,7 @@ impl Round {
             self.maintenance
                 .read_tables(db, &tables, &mut self.snapshot)
         );
-        Ok(())
+        barred::by_locks(db, s, &self.queues, &mut self.snapshot).await
     }
 
     /// The server's clock was set: whatever was remembered by it is read again.
@@ -260,7 +262,9 @@ impl Round {
             queues.instances().map(name).collect()
         };
         self.systems.extend(names(&self.queues));
-        self.queues.detect(db).await?;
+        let found = self.queues.detect(db).await;
+        barred::by_rights(&mut self.slots, &self.queues, &mut self.snapshot)?;
+        found?;
         let here = names(&self.queues);
         for system in here.difference(&self.systems) {
             info!(system, "queue found");
@@ -296,8 +300,13 @@ impl Round {
         }
         tries(&mut self.snapshot);
         let health = self.slots.all().map(|s| s.health(now));
-        let asked = |p: &ProbeHealth| self.watched || p.name != "failures";
+        let asked = |p: &ProbeHealth| match p.name.as_str() {
+            "failures" => self.watched,
+            "locks" => p.error.is_some(),
+            _ => true,
+        };
         self.snapshot.probes = health.into_iter().filter(asked).collect();
+        barred::explain(&mut self.snapshot.probes, &self.snapshot.exclusive);
         if self.snapshot.unread("cost").is_some() {
             self.snapshot.cost = None;
         }

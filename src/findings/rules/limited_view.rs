@@ -1,4 +1,5 @@
-//! What jobtop cannot see: sessions hidden by privilege, rows hidden by row-level security, probes that fail.
+//! What jobtop cannot see: sessions hidden by privilege, rows hidden by row-level security, probes that fail and may
+//! succeed again.
 
 use crate::findings::Severity;
 use crate::findings::rule::{Ctx, Place, Rule, Trigger};
@@ -20,7 +21,7 @@ impl Rule for LimitedView {
     fn doc(&self) -> (&'static str, &'static str) {
         (
             "Part of the picture is missing, so silence of the other rules proves less.",
-            "Grant what the sentence names (pg_monitor, SELECT on the queue's tables), or connect as a role that has it.",
+            "Grant what the sentence names, or connect as a role that has it; see why probes fail in the server's own words.",
         )
     }
 
@@ -94,7 +95,8 @@ fn unread(ctx: &Ctx) -> Vec<Trigger> {
     let mut reasons: BTreeMap<&str, Vec<&ProbeHealth>> = BTreeMap::new();
     for probe in &ctx.snapshot.probes {
         if let Some(error) = &probe.error
-            && (probe.lasting() || probe.age_s.is_none_or(|age| age >= stale))
+            && !probe.lasting()
+            && probe.age_s.is_none_or(|age| age >= stale)
         {
             reasons.entry(error).or_default().push(probe);
         }
