@@ -2,6 +2,8 @@
 //!
 //! The connection half comes first: it reads nothing that a lock on a task table could block.
 
+mod answers;
+
 use super::barred;
 use super::clock::{Clock, steady};
 use super::listen::Listen;
@@ -10,26 +12,18 @@ use super::slot::Slot;
 use super::slots::Slots;
 use crate::action::strike::With;
 use crate::action::{Asker, Choice, Outcome, Plan, Run, Verb};
-use crate::app::row::RowId;
-use crate::app::state::Detail;
 use crate::config::Config;
 use crate::connect::{Fault, Session, Target};
 use crate::journal::Journal;
 use crate::log;
 use crate::probe::QueueProbes;
 use crate::probe::activity::Activity;
-use crate::probe::backend::Backend;
 use crate::probe::server::Server;
-use crate::probe::tasks::Filter;
-use crate::probe::tasks::Task;
 use crate::probe::{ProbeHealth, Snapshot, leases, maintenance};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tracing::{Instrument, info};
-
-/// What each statement of a detail may take: somebody waits for it, and it may be large.
-const FETCH: Duration = Duration::from_secs(3);
 
 /// The probes, their slots, and what they know.
 pub struct Round {
@@ -316,39 +310,6 @@ impl Round {
         let whole = Arc::new(Snapshot { sessions, ..rest });
         self.shown = Some(whole.clone());
         whole
-    }
-
-    /// Fetches what the detail layer asks for.
-    pub async fn fetch(&mut self, db: &Session, row: &RowId) -> Result<Arc<Detail>, String> {
-        db.within(FETCH);
-        let detail = match row {
-            RowId::Task(key) => {
-                let now = self.activity.as_ref().map(|a| a.now).ok_or("no data yet")?;
-                let task = self.queues.detail(db, key, now).await;
-                let task = task.map_err(|f| f.to_string())?;
-                Detail::Task(Box::new(task.ok_or("this task is gone")?))
-            }
-            RowId::Session { pid, started_us } => {
-                // one that is not listed is known by its pid only
-                let started = (*started_us != 0).then_some(*started_us);
-                let backend = Backend::read(db, *pid, started).await;
-                let backend = backend.map_err(|f| f.to_string())?;
-                Detail::Session(Box::new(backend.ok_or("this session has ended")?))
-            }
-            _ => return Err("there is nothing more to fetch for this row".into()),
-        };
-        Ok(Arc::new(detail))
-    }
-
-    /// Task rows by state and queue.
-    pub async fn list(&mut self, db: &Session, filter: &Filter) -> Result<Vec<Task>, Fault> {
-        self.queues.detect(db).await?;
-        if let Some(activity) = &mut self.activity {
-            activity.fill(&mut self.snapshot);
-        }
-        let now = self.activity.as_ref().map(|a| a.now);
-        let now = now.ok_or_else(|| Fault::own("the server's clock is not known"))?;
-        self.queues.query(db, filter, now).await
     }
 
     /// Profile and schema of the systems found.

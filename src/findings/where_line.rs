@@ -87,8 +87,14 @@ fn stale(ctx: &Ctx, probe: &str) -> Option<Layer> {
         return Some(layer(Mark::Unknown, "gone"));
     }
     let health = ctx.snapshot.probes.iter().find(|p| p.name == probe)?;
+    // behind a lock it is known that the next tries will fail, too
+    let locked = health.error.is_some() && !ctx.snapshot.exclusive.is_empty();
+    let limit = match locked {
+        true => WAITS,
+        false => STALE.max(ctx.patience() / 2.0),
+    };
     match health.age_s {
-        Some(age) if age > STALE.max(ctx.patience() / 2.0) => {
+        Some(age) if age > limit => {
             Some(layer(Mark::Unknown, format!("seen {} ago", duration(age))))
         }
         None => Some(layer(Mark::Unknown, "not read")),

@@ -39,9 +39,11 @@ fn locks_sql(version_num: i32) -> String {
                                           ELSE (pg_blocking_pids(f.pid))[:100] END AS pids) h \
            LEFT JOIN LATERAL (SELECT a.pid, a.application_name AS app, a.usename AS role FROM pg_stat_activity a \
                                WHERE a.pid = ANY (h.pids) ORDER BY a.xact_start, a.pid LIMIT 1) who ON true \
-           LEFT JOIN LATERAL (SELECT p.gid FROM l o JOIN pg_prepared_xacts p ON o.virtualtransaction = '-1/' || p.transaction \
-                               WHERE 0 = ANY (h.pids) AND o.granted \
-                                 AND o.relation IN (SELECT w.relation FROM wanted w WHERE w.name = f.name) LIMIT 1) p ON true"
+           LEFT JOIN LATERAL (SELECT p.gid FROM pg_prepared_xacts p \
+                                JOIN pg_locks x ON x.transactionid = p.transaction AND x.locktype = 'transactionid' AND x.pid IS NULL \
+                                JOIN l o ON o.virtualtransaction = x.virtualtransaction AND o.pid IS NULL AND o.granted \
+                               WHERE 0 = ANY (h.pids) AND o.relation IN (SELECT w.relation FROM wanted w WHERE w.name = f.name) \
+                               LIMIT 1) p ON true"
     )
 }
 
@@ -110,11 +112,11 @@ impl Exclusive {
 
     /// `pid 4711 (psql) holds agent_queue.tasks`. Not cleaned.
     fn told(&self) -> String {
-        let verb = match self.granted {
-            true => "holds",
-            false => "keeps others from",
-        };
-        format!("{} {verb} {}", self.blame.who(), self.relation)
+        let (blame, table) = (self.blame.who(), &self.relation);
+        match self.granted {
+            true => format!("{blame} holds {table}"),
+            false => format!("pid {} waits for {table} behind {blame}", self.pid),
+        }
     }
 }
 
@@ -144,6 +146,7 @@ mod tests {
     fn whoever_is_in_the_way_is_named_with_the_table() {
         let lock = |pid, application: &str, granted| Exclusive {
             relation: "agent_queue.tasks".into(),
+            pid: 9,
             granted,
             blame: Blame {
                 pid,
@@ -156,8 +159,12 @@ mod tests {
         let one = why(&[lock(7, "psql", true)]);
         assert_eq!(one.as_deref(), Some("pid 7 (psql) holds agent_queue.tasks"));
         let two = why(&[lock(7, " ", false), lock(0, "", true)]);
-        let two = two.expect("two");
-        assert!(two.starts_with("pid 7 keeps others from agent_queue.tasks, a prepared"));
+        assert_eq!(
+            two.as_deref(),
+            Some(
+                "pid 9 waits for agent_queue.tasks behind pid 7, a prepared transaction holds agent_queue.tasks"
+            )
+        );
         let mut named = lock(0, "", true);
         named.blame.prepared = Some("two-phase-1".into());
         let named = why(&[named]).expect("one");

@@ -203,7 +203,9 @@ fn waited_for(
     let longest = |a: &&&Blocked, b: &&&Blocked| a.waiting_s.total_cmp(&b.waiting_s);
     let migration = waits.iter().filter(exclusive).max_by(longest);
     let first = migration.or_else(|| waits.iter().max_by(longest))?;
-    if first.waiting_s < ctx.limits().table_lock {
+    // where our own statements fail behind it, a look or two more are worth it
+    let lasts = ctx.lasts && lock.is_some();
+    if first.waiting_s < ctx.limits().table_lock && !lasts {
         return None;
     }
     let blame = lock.map(|l| &l.blame);
@@ -371,8 +373,20 @@ mod tests {
         s.exclusive[0].granted = false;
         s.exclusive[0].pid = 5001;
         s.exclusive[0].blocked_by = vec![4711];
-        s.exclusive[0].waiting_s = Some(4.9);
-        silent(RULE, &s);
+        s.exclusive[0].waiting_s = Some(4.0);
+        let mut tracker = Tracker::new(&Config::default());
+        let mut look = |t: i32| {
+            let mut s = s.clone();
+            s.taken_at = Some(at(f64::from(t)));
+            s.exclusive[0].waiting_s = Some(4.0 + f64::from(t));
+            tracker.update(&s).top().is_some_and(|f| f.rule == RULE)
+        };
+        assert_eq!(
+            (0..9).find(|t| look(*t)),
+            Some(2),
+            "from five seconds on, twice"
+        );
+        assert!(says(RULE, &s).contains("waits 4s"), "worth another look");
         s.exclusive[0].waiting_s = Some(5.0);
         let unlisted = RowId::Session {
             pid: 4711,
