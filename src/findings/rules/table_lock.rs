@@ -163,6 +163,8 @@ fn had(ctx: &Ctx, lock: &Exclusive, waits: &[&Blocked], seen_s: f64) -> Option<T
     });
     let works = holder.is_some_and(|s| s.state.as_deref() == Some("active"));
     let ends = match (&lock.blame.prepared, lock.pid) {
+        // on a standby nobody else can have it so
+        _ if ctx.snapshot.server.in_recovery => "its transaction's end on the primary".into(),
         (Some(gid), _) => format!("ROLLBACK PREPARED '{}'", name(gid)),
         (None, 0) => "ROLLBACK PREPARED".into(),
         (None, pid) if works => format!("pg_cancel_backend({pid})"),
@@ -268,6 +270,7 @@ mod tests {
     use crate::findings::Tracker;
     use crate::findings::tests::*;
     use crate::probe::Snapshot;
+    use crate::probe::locks::Blame;
 
     const RULE: &str = "table-lock";
 
@@ -402,6 +405,23 @@ mod tests {
             !says(RULE, &s).contains("hidden"),
             "a process of the server's"
         );
+    }
+
+    #[test]
+    fn on_a_standby_it_is_the_primarys_transaction() {
+        let mut s = example("table had");
+        s.sessions.clear();
+        s.server.in_recovery = true;
+        s.exclusive[0].blame = Blame {
+            pid: 4711,
+            ..Blame::default()
+        };
+        assert_eq!(
+            says(RULE, &s),
+            "nothing can touch tasks: the replay (pid 4711) has it in ACCESS EXCLUSIVE mode; \
+             its transaction's end on the primary ends it"
+        );
+        assert_eq!(of(RULE, &s)[0].culprit, None);
     }
 
     #[test]

@@ -25,8 +25,10 @@ impl Who {
         if let Some(gid) = prepared {
             return Self::plain(format!("prepared transaction {}", name(gid)));
         }
-        match found.filter(|b| pid != 0 && !(b.application.trim().is_empty() && b.user.is_empty()))
-        {
+        if ctx.snapshot.server.in_recovery && found.is_some_and(nameless) {
+            return Self::plain(format!("the replay (pid {pid})"));
+        }
+        match found.filter(|b| pid != 0 && !nameless(b)) {
             Some(blame) => Self::unlisted(ctx, blame),
             None => Self::plain(ctx.short(pid)),
         }
@@ -110,8 +112,14 @@ impl fmt::Display for Who {
     }
 }
 
-/// The row of a session, also of one that is not listed.
+/// No session of a client's, as far as every role may see.
+fn nameless(blame: &Blame) -> bool {
+    blame.application.trim().is_empty() && blame.user.is_empty()
+}
+
+/// The row of a session, also of one that is not listed; the replay of a standby is none.
 pub fn row(ctx: &Ctx, pid: i32) -> Option<RowId> {
-    let unlisted = (pid != 0).then_some(RowId::Session { pid, started_us: 0 });
+    let may_be = pid != 0 && !ctx.snapshot.server.in_recovery;
+    let unlisted = may_be.then_some(RowId::Session { pid, started_us: 0 });
     ctx.session_row(pid).or(unlisted)
 }
