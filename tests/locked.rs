@@ -290,4 +290,16 @@ fn rights_taken_meanwhile_are_told_with_the_grant_and_come_back_at_once() {
     screen.wait_within(limit, "data", |s| !s.contains("may not read"));
     place.sql("REVOKE SELECT ON agent_queue.usage FROM loses_rights");
     screen.wait_text("may not read agent_queue.usage: ");
+    let said = screen.screen();
+    let line = said
+        .lines()
+        .find(|l| l.contains("may not read agent_queue.usage"));
+    assert!(line.is_some_and(|l| l.contains("WARNING")), "{said}");
+
+    // who never could may be meant so
+    let told = json(&place, &url);
+    assert_eq!(told["denied"][0]["tables"], serde_json::json!(["usage"]));
+    assert_eq!(told["denied"][0]["taken"], false);
+    let found = finding(&told, "unreadable").expect("the finding");
+    assert_eq!(found["severity"], "info", "{found}");
 }

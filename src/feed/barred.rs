@@ -7,6 +7,7 @@ use crate::log;
 use crate::probe::locks::{self, Exclusive};
 use crate::probe::rights::Denied;
 use crate::probe::{ProbeHealth, QueueProbes, Snapshot};
+use crate::queue::Instance;
 use std::time::Instant;
 use tracing::Instrument;
 
@@ -75,19 +76,60 @@ pub(super) fn explain(probes: &mut [ProbeHealth], found: &[Exclusive]) {
     }
 }
 
-/// Notes which tables our role may not read, by the rights as just seen.
+/// Notes which tables our role may not read, by the rights as just seen. `known` tells whether a system was there before.
 pub(super) fn by_rights(
     slots: &mut Slots,
     queues: &QueueProbes,
+    known: impl Fn(&Instance) -> bool,
     snapshot: &mut Snapshot,
 ) -> Result<(), Fault> {
-    let mut denied = Vec::new();
+    let before = std::mem::take(&mut snapshot.denied);
     for instance in queues.instances() {
-        denied.extend(Denied::of(instance, &snapshot.server.user)?);
+        let Some(mut denied) = Denied::of(instance, &snapshot.server.user)? else {
+            continue;
+        };
+        let old = before.iter().find(|old| old.home() == denied.home());
+        let fewer = |old: &Denied| denied.tables.iter().any(|t| !old.tables.contains(t));
+        denied.taken = old.map_or_else(|| known(instance), |old| old.taken || fewer(old));
+        snapshot.denied.push(denied);
     }
-    let before = std::mem::replace(&mut snapshot.denied, denied);
-    if before.iter().any(|d| !snapshot.denied.contains(d)) {
+    let regained = |old: &Denied| {
+        let now = snapshot.denied.iter().find(|now| now.home() == old.home());
+        let still = |table: &String| now.is_some_and(|now| now.tables.contains(table));
+        !old.tables.iter().all(still)
+    };
+    if before.iter().any(regained) {
         slots.retry_failed_with(DENIED);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_for_a_lock_name_who_holds_it_and_others_stay() {
+        let probe = |error: Option<&str>| ProbeHealth {
+            error: error.map(String::from),
+            ..ProbeHealth::default()
+        };
+        let mut probes = [
+            probe(Some("canceling statement due to lock timeout (55P03)")),
+            probe(Some("permission denied (42501)")),
+            probe(None),
+        ];
+        let before = probes.clone();
+        explain(&mut probes, &[]);
+        assert_eq!(probes, before);
+        let lock = Exclusive {
+            relation: "q.tasks".into(),
+            granted: true,
+            ..Exclusive::default()
+        };
+        explain(&mut probes, &[lock]);
+        let error = probes[0].error.as_deref().unwrap_or_default();
+        assert!(error.starts_with("a prepared transaction holds q.tasks: canceling"));
+        assert_eq!(probes[1..], before[1..]);
+    }
 }

@@ -251,13 +251,13 @@ impl Round {
     }
 
     async fn detect(&mut self, db: &Session) -> Result<(), Fault> {
-        let names = |queues: &QueueProbes| -> BTreeSet<String> {
-            let name = |i: &crate::queue::Instance| format!("{} in schema {}", i.system, i.schema);
-            queues.instances().map(name).collect()
-        };
+        let name = |i: &crate::queue::Instance| format!("{} in schema {}", i.system, i.schema);
+        let names =
+            |queues: &QueueProbes| -> BTreeSet<String> { queues.instances().map(name).collect() };
         self.systems.extend(names(&self.queues));
         let found = self.queues.detect(db).await;
-        barred::by_rights(&mut self.slots, &self.queues, &mut self.snapshot)?;
+        let known = |i: &crate::queue::Instance| self.systems.contains(&name(i));
+        barred::by_rights(&mut self.slots, &self.queues, known, &mut self.snapshot)?;
         found?;
         let here = names(&self.queues);
         for system in here.difference(&self.systems) {

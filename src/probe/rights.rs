@@ -15,6 +15,8 @@ pub struct Denied {
     pub tables: Vec<String>,
     /// The statements that grant it, without a semicolon.
     pub grants: Vec<String>,
+    /// Some of them could be read before: it was taken while we looked, not meant so from the start.
+    pub taken: bool,
 }
 
 impl Denied {
@@ -22,6 +24,11 @@ impl Denied {
     pub fn causes(&self, error: &str) -> bool {
         let rest = error.strip_prefix(&faults_of(&self.system, &self.schema));
         rest.is_some_and(|rest| rest.contains("(42501)"))
+    }
+
+    /// System and schema.
+    pub fn home(&self) -> (&str, &str) {
+        (&self.system, &self.schema)
     }
 
     /// By the rights as they were when the system was last looked for; `None` where all may be read.
@@ -35,6 +42,7 @@ impl Denied {
             schema: instance.schema.clone(),
             grants: grants::to_monitor(instance, role)?,
             tables,
+            taken: false,
         }))
     }
 }

@@ -215,6 +215,7 @@ pub fn example(rule: &str) -> Snapshot {
                 schema: "agent_queue".into(),
                 tables: vec!["tasks".into()],
                 grants: vec!["GRANT agent_queue_monitor TO monitor".into()],
+                taken: true,
             }];
             let probe = |name: &str| ProbeHealth {
                 name: name.into(),

@@ -214,6 +214,7 @@ impl Dice {
                 schema: d.place(),
                 tables: d.some(Self::name),
                 grants: d.some(Self::name),
+                taken: d.0.random_bool(0.5),
             }),
             waits: self.some(|d| Wait {
                 kind: d.word(),
