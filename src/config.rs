@@ -118,7 +118,7 @@ pub struct Thresholds {
     pub idle_in_transaction: f64,
     /// Pins xmin for this long while idle in transaction.
     pub idle_pins_xmin: f64,
-    /// An ungranted relation lock on a queue table for this long.
+    /// A relation lock on a queue table waited for, or the table had in ACCESS EXCLUSIVE mode, for this long.
     pub table_lock: f64,
     /// A worker's session absent for this long.
     pub owner_gone: f64,

@@ -1,6 +1,7 @@
 //! How snapshots arrive: a task that owns the one connection, polls, listens, slows itself down, and comes back
 //! after a loss. The rest of the program sees [`News`] and sends [`Order`]s; it never waits for the database.
 
+mod barred;
 pub mod clock;
 pub mod full;
 pub mod hands;

@@ -3,32 +3,26 @@
 //! The connection half comes first: it reads nothing that a lock on a task table could block.
 
 mod acts;
+mod answers;
 
+use super::barred;
 use super::clock::{Clock, steady};
 use super::listen::Listen;
 use super::push::Sent;
 use super::slot::Slot;
 use super::slots::Slots;
 use super::systems::Systems;
-use crate::app::row::RowId;
-use crate::app::state::Detail;
 use crate::config::Config;
 use crate::connect::{Fault, Session, Target};
 use crate::log;
 use crate::probe::QueueProbes;
 use crate::probe::activity::Activity;
-use crate::probe::backend::Backend;
 use crate::probe::server::Server;
-use crate::probe::tasks::Filter;
-use crate::probe::tasks::Task;
 use crate::probe::{ProbeHealth, Snapshot, cost, leases, maintenance};
 use crate::queue::Half;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tracing::{Instrument, info};
-
-/// What each statement of a detail may take: somebody waits for it, and it may be large.
-const FETCH: Duration = Duration::from_secs(3);
 
 /// The probes, their slots, and what they know.
 pub struct Round {
@@ -217,7 +211,8 @@ impl Round {
     pub async fn run_queues(&mut self, db: &Session) -> Result<(), Fault> {
         // a missing table or column, or a whole system: look again at what is there
         let half = self.queues.halves().next().is_some();
-        if self.slots.queues.failed_with("42") || half || self.systems.missed(Instant::now()) {
+        let amiss = self.slots.queues.failed_with("42") || self.slots.any_newly_failed_with("42");
+        if amiss || half || self.systems.missed(Instant::now()) {
             self.slots.detect.hurry();
         }
         probe!(db, self.slots.detect, self.detect(db));
@@ -259,7 +254,7 @@ impl Round {
             self.maintenance
                 .read_tables(db, &tables, &mut self.snapshot)
         );
-        Ok(())
+        barred::by_locks(db, s, &self.queues, &mut self.snapshot).await
     }
 
     /// The server's clock was set: whatever was remembered by it is read again.
@@ -276,7 +271,10 @@ impl Round {
         let half =
             |queues: &QueueProbes| -> Vec<String> { queues.halves().map(Half::why).collect() };
         let before = half(&self.queues);
-        self.queues.detect(db).await?;
+        let found = self.queues.detect(db).await;
+        let known = |i: &crate::queue::Instance| self.systems.knows(i);
+        barred::by_rights(&mut self.slots, &self.queues, known, &mut self.snapshot)?;
+        found?;
         self.systems.look(self.queues.instances(), Instant::now());
         self.systems.fill(&mut self.snapshot);
         let halves = half(&self.queues);
@@ -312,8 +310,13 @@ impl Round {
         }
         cost::tries(&mut self.snapshot);
         let health = self.slots.all().map(|s| s.health(now));
-        let asked = |p: &ProbeHealth| self.watched || p.name != "failures";
+        let asked = |p: &ProbeHealth| match p.name.as_str() {
+            "failures" => self.watched,
+            "locks" => p.error.is_some(),
+            _ => true,
+        };
         self.snapshot.probes = health.into_iter().filter(asked).collect();
+        barred::explain(&mut self.snapshot.probes, &self.snapshot.exclusive);
         // what was read before a system lost a part stays
         if self.snapshot.half_there.is_empty() && self.snapshot.unread("cost").is_some() {
             self.snapshot.cost = None;
@@ -324,39 +327,6 @@ impl Round {
         let whole = Arc::new(Snapshot { sessions, ..rest });
         self.shown = Some(whole.clone());
         whole
-    }
-
-    /// Fetches what the detail layer asks for.
-    pub async fn fetch(&mut self, db: &Session, row: &RowId) -> Result<Arc<Detail>, String> {
-        db.within(FETCH);
-        let detail = match row {
-            RowId::Task(key) => {
-                let now = self.activity.as_ref().map(|a| a.now).ok_or("no data yet")?;
-                let task = self.queues.detail(db, key, now).await;
-                let task = task.map_err(|f| f.to_string())?;
-                Detail::Task(Box::new(task.ok_or("this task is gone")?))
-            }
-            RowId::Session { pid, started_us } => {
-                // one that is not listed is known by its pid only
-                let started = (*started_us != 0).then_some(*started_us);
-                let backend = Backend::read(db, *pid, started).await;
-                let backend = backend.map_err(|f| f.to_string())?;
-                Detail::Session(Box::new(backend.ok_or("this session has ended")?))
-            }
-            _ => return Err("there is nothing more to fetch for this row".into()),
-        };
-        Ok(Arc::new(detail))
-    }
-
-    /// Task rows by state and queue.
-    pub async fn list(&mut self, db: &Session, filter: &Filter) -> Result<Vec<Task>, Fault> {
-        self.queues.detect(db).await?;
-        if let Some(activity) = &mut self.activity {
-            activity.fill(&mut self.snapshot);
-        }
-        let now = self.activity.as_ref().map(|a| a.now);
-        let now = now.ok_or_else(|| Fault::own("the server's clock is not known"))?;
-        self.queues.query(db, filter, now).await
     }
 
     /// Profile and schema of the systems found.

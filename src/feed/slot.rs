@@ -70,6 +70,11 @@ impl Slot {
         self.failures > 0
     }
 
+    /// Did it fail once since it last succeeded?
+    pub fn newly_failing(&self) -> bool {
+        self.failures == 1
+    }
+
     /// Makes it due at once, also with an open breaker.
     pub fn retry(&mut self) {
         self.due = None;

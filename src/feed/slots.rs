@@ -16,6 +16,7 @@ pub(super) struct Slots {
     pub finished: Slot,
     pub cost: Slot,
     pub failures: Slot,
+    pub locks: Slot,
 }
 
 impl Slots {
@@ -38,6 +39,7 @@ impl Slots {
             finished: Slot::new("finished", Duration::ZERO, short),
             cost: Slot::new("cost", seconds(5), short),
             failures: Slot::new("failures", seconds(15), long),
+            locks: Slot::new("locks", Duration::ZERO, short),
         }
     }
 
@@ -56,7 +58,7 @@ impl Slots {
     }
 
     /// Each of them.
-    pub fn all(&mut self) -> [&mut Slot; 11] {
+    pub fn all(&mut self) -> [&mut Slot; 12] {
         [
             &mut self.server,
             &mut self.activity,
@@ -69,6 +71,27 @@ impl Slots {
             &mut self.finished,
             &mut self.cost,
             &mut self.failures,
+            &mut self.locks,
         ]
+    }
+
+    /// Does any fail with an SQLSTATE that starts like this?
+    pub fn any_failed_with(&mut self, code: &str) -> bool {
+        self.all().iter().any(|slot| slot.failed_with(code))
+    }
+
+    /// Has any failed once since it last succeeded, with an SQLSTATE that starts like this?
+    pub fn any_newly_failed_with(&mut self, code: &str) -> bool {
+        let mut all = self.all().into_iter();
+        all.any(|slot| slot.newly_failing() && slot.failed_with(code))
+    }
+
+    /// What made those fail is over: they are due at once.
+    pub fn retry_failed_with(&mut self, code: &str) {
+        for slot in self.all() {
+            if slot.failed_with(code) {
+                slot.retry();
+            }
+        }
     }
 }

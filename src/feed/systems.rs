@@ -69,6 +69,12 @@ impl Systems {
         self.moved.retain(|(_, at)| now - *at < TOLD);
     }
 
+    /// Was it found before?
+    pub fn knows(&self, instance: &Instance) -> bool {
+        let home = (instance.system.clone(), instance.schema.clone());
+        self.known.contains_key(&home)
+    }
+
     /// What is gone may be elsewhere: where its main table is, else where one of its kind appeared since it went.
     fn follow(&mut self, now: Instant) {
         for find in [Self::same, Self::alike] {

@@ -246,6 +246,18 @@ impl<'a> Ctx<'a> {
         usable > 0 && (used >= usable || f64::from(used) >= share)
     }
 
+    /// Is it this session that keeps vacuum from removing rows?
+    pub fn holds_xmin(&self, pid: i32) -> bool {
+        let holder = self.snapshot.maintenance.xmin_holder.as_ref();
+        holder.and_then(|h| h.pid) == Some(pid)
+    }
+
+    /// Is it this session that fills the notification queue?
+    pub fn fills_notify(&self, pid: i32) -> bool {
+        let blame = self.snapshot.maintenance.notify_blame.as_ref();
+        blame.is_some_and(|b| b.0 == pid)
+    }
+
     /// A queue's name, with as much before it as tells it from others.
     pub fn queue_name(&self, system: &str, schema: &str, queue: &str) -> String {
         let others = |q: &&Queue| q.queue == queue && (q.system != system || q.schema != schema);

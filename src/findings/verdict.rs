@@ -24,7 +24,8 @@ pub fn verdict(ctx: &Ctx, findings: &[Finding], undecided: bool) -> String {
     if let Some(why) = ctx.snapshot.no_queue() {
         return format!("{}: {figures}", clean(&why, 160));
     }
-    if findings.iter().any(|f| f.rule == "limited-view") {
+    let blind = ["limited-view", "unreadable"];
+    if findings.iter().any(|f| blind.contains(&f.rule.as_str())) {
         return format!("nothing wrong in what can be seen: {figures}");
     }
     match overdue(ctx) {

@@ -7,7 +7,7 @@ use super::order::graver;
 use super::rule::{Ctx, Place, USUAL_SAMPLES};
 use super::rules::slow_outside;
 use super::tracker::Active;
-use super::words::{count, duration, plural, rate};
+use super::words::{count, duration, name, plural, rate};
 use super::{Layer, Mark, Severity, Where};
 use crate::probe::flow::Flow;
 use crate::probe::leases::{Seen, Worker};
@@ -27,11 +27,15 @@ const DEAD: f64 = 300.0;
 pub fn layers(ctx: &Ctx, active: &[Active]) -> Where {
     let layer =
         |place: Place, calm: fn(&Ctx) -> Layer| found(active, place).unwrap_or_else(|| calm(ctx));
+    // what findings make of data that is not read any more says nothing of now
+    let fed = |probe: &str, place: Place, calm: fn(&Ctx) -> Layer| {
+        unreadable(ctx, probe).unwrap_or_else(|| layer(place, calm))
+    };
     Where {
-        queue: standstill(ctx, active, layer(Place::Queue, queue)),
-        workers: layer(Place::Workers, workers),
+        queue: standstill(ctx, active, fed("queues", Place::Queue, queue)),
+        workers: fed("leases", Place::Workers, workers),
         database: layer(Place::Database, database),
-        outside: layer(Place::Outside, outside),
+        outside: fed("leases", Place::Outside, outside),
     }
 }
 
@@ -67,6 +71,13 @@ fn layer(mark: Mark, text: impl Into<String>) -> Layer {
     }
 }
 
+/// A right, a table or a column is missing to read it.
+fn unreadable(ctx: &Ctx, probe: &str) -> Option<Layer> {
+    let mut probes = ctx.snapshot.probes.iter();
+    let lasting = probes.any(|p| p.name == probe && p.lasting());
+    lasting.then(|| layer(Mark::Unknown, "cannot be read"))
+}
+
 /// Why a probe's data is not worth a mark, if so.
 fn stale(ctx: &Ctx, probe: &str) -> Option<Layer> {
     if ctx.snapshot.all_gone().is_some() {
@@ -76,11 +87,14 @@ fn stale(ctx: &Ctx, probe: &str) -> Option<Layer> {
         return Some(layer(Mark::Unknown, "cannot be read"));
     }
     let health = ctx.snapshot.probes.iter().find(|p| p.name == probe)?;
-    if health.lasting() {
-        return Some(layer(Mark::Unknown, "cannot be read"));
-    }
+    // behind a lock it is known that the next tries will fail, too
+    let locked = health.error.is_some() && !ctx.snapshot.exclusive.is_empty();
+    let limit = match locked {
+        true => WAITS,
+        false => STALE.max(ctx.patience() / 2.0),
+    };
     match health.age_s {
-        Some(age) if age > STALE.max(ctx.patience() / 2.0) => {
+        Some(age) if age > limit => {
             Some(layer(Mark::Unknown, format!("seen {} ago", duration(age))))
         }
         None => Some(layer(Mark::Unknown, "not read")),
@@ -193,6 +207,11 @@ fn database(ctx: &Ctx) -> Layer {
         .count() as u64;
     if waiting > 0 {
         return layer(Mark::Warn, format!("{} on locks", count(waiting)));
+    }
+    if let Some(lock) = ctx.snapshot.exclusive.first() {
+        let table = lock.relation.split_once('.');
+        let table = name(table.map_or(&*lock.relation, |(_, bare)| bare));
+        return layer(Mark::Warn, format!("{table} locked"));
     }
     let c = &ctx.snapshot.connections;
     if c.max == 0 {

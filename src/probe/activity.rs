@@ -39,7 +39,7 @@ FROM (
          greatest(age(a.backend_xmin), age(a.backend_xid)) AS xmin_age,
          CASE WHEN here AND a.wait_event_type = 'Lock' THEN (pg_blocking_pids(a.pid))[:100]::text END AS blockers,
          CASE WHEN here AND a.state <> 'idle' THEN
-           substring(left(a.query, 300) from '(?i)^\s*((?:select\s+\*\s+from|insert\s+into|delete\s+from|update|(?:alter|drop|create|lock|truncate)\s+table|create\s+(?:unique\s+)?index(?:\s+concurrently)?|vacuum|analyze|copy)\s+[a-z_"][\w."]*|select\s+[a-z_"][\w."]*(?=\s*\()|[a-z]+)')
+           substring(left(a.query, 300) from '(?i)^\s*((?:select\s+\*\s+from|insert\s+into|delete\s+from|update|(?:lock|truncate)(?:\s+table)?(?:\s+only)?|(?:alter|drop|create)\s+table|create\s+(?:unique\s+)?index(?:\s+concurrently)?|vacuum|analyze|copy)\s+[a-z_"][\w."]*|select\s+[a-z_"][\w."]*(?=\s*\()|[a-z]+)')
          END AS verb,
          a.pid = pg_backend_pid() AS own, here,
          a.state IS NULL AND a.backend_type IS NULL AS hidden,
@@ -430,9 +430,7 @@ impl Seen {
         let pid = row.int("pid")?.map(|p| p as i32);
         let alone = pid.is_some();
         let age = |column: &str| Ok::<_, Fault>(since(now, row.time(column)?).filter(|_| alone));
-        let blockers = row.word("blockers")?;
-        let blockers = blockers.trim_matches(['{', '}']).split(',');
-        let blockers: Vec<i32> = blockers.filter_map(|p| p.parse().ok()).collect();
+        let blockers = pids(&row.word("blockers")?);
         let wait_event = row.text("wait_event")?.map(CompactString::from);
         let blocked = match blockers.is_empty() {
             true => None,
@@ -470,6 +468,12 @@ impl Seen {
             },
         })
     }
+}
+
+/// The pids of an array as text.
+pub(super) fn pids(array: &str) -> Vec<i32> {
+    let each = array.trim_matches(['{', '}']).split(',');
+    each.filter_map(|p| p.parse().ok()).collect()
 }
 
 fn since(now: ServerTime, then: Option<ServerTime>) -> Option<f64> {

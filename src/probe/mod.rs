@@ -8,8 +8,10 @@ pub mod cost;
 pub mod failures;
 pub mod flow;
 pub mod leases;
+pub mod locks;
 pub mod maintenance;
 pub mod queues;
+pub mod rights;
 pub mod server;
 pub mod slots;
 pub mod stages;
@@ -39,6 +41,12 @@ pub struct Snapshot {
     pub waits: Vec<activity::Wait>,
     /// Who waits behind whom.
     pub blocked: Vec<activity::Blocked>,
+    /// Who keeps everybody from a table of a queue; asked only while our own statements wait for it in vain.
+    #[serde(default)]
+    pub exclusive: Vec<locks::Exclusive>,
+    /// Tables of the queues that our role may not read.
+    #[serde(default)]
+    pub denied: Vec<rights::Denied>,
     /// Client sessions of this database: each one that is not idle, and idle ones grouped.
     pub sessions: Vec<activity::Session>,
     /// What vacuum, snapshots and the notification queue are doing.

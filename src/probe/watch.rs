@@ -167,7 +167,6 @@ impl QueueProbes {
         {
             return Ok(());
         }
-        self.finished_at = Some(now);
         let (oldest, hidden) = flow::read::oldest_writer(session).await?;
         let when = When {
             now: now.epoch(),
@@ -176,7 +175,12 @@ impl QueueProbes {
             window: self.window.max(3600.0),
         };
         let window = self.window;
-        each!(self, w => w.finished(session, when, window).await)
+        let done = each!(self, w => w.finished(session, when, window).await);
+        // a failure is tried again when its breaker says so: a look that reads nothing would pass for a success
+        if done.is_ok() {
+            self.finished_at = Some(now);
+        }
+        done
     }
 
     /// Reads stuck tasks, workers and, now and then, poison and broken invariants.

@@ -283,7 +283,7 @@ impl Instance {
     }
 
     fn named(&self) -> String {
-        format!("{} ({}): ", self.system, self.schema)
+        faults_of(&self.system, &self.schema)
     }
 
     /// A fault, named after the system; a lost session is no matter of the system's.
@@ -300,6 +300,11 @@ impl Instance {
             ..fault
         }
     }
+}
+
+/// What faults of a system begin with.
+pub fn faults_of(system: &str, schema: &str) -> String {
+    format!("{system} ({schema}): ")
 }
 
 /// A template whose parameter `:param` is an expression instead.

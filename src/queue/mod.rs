@@ -20,6 +20,6 @@ pub mod template;
 pub use action::action_sql;
 pub use detect::{Catalogue, Settings, detect, fan_out};
 pub use half::Half;
-pub use instance::{Branch, Instance, Relation};
+pub use instance::{Branch, Instance, Relation, faults_of};
 pub use load::profiles;
 pub use profile::Profile;

@@ -7,6 +7,7 @@ use super::text::{dim, fit, ink, line_width, text};
 use super::theme::Ink;
 use crate::app::state::{App, PaneId};
 use crate::panes;
+use crate::probe::locks;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
@@ -125,7 +126,7 @@ fn rows_alone(rows: &Shown) -> usize {
 /// Data of a probe that fails is called old after so many seconds: a look or two may fail without meaning much.
 const OLD: f64 = 5.0;
 
-/// How old what a pane shows is, where its probe fails and the rest of the screen is newer: `as of 12s ago`.
+/// Age of what a pane shows, where its probe fails and the rest of the screen is newer; and who is in its way.
 fn behind(app: &App, pane: PaneId) -> Option<String> {
     let probe = match pane {
         PaneId::Connections | PaneId::Waits => "activity",
@@ -144,16 +145,19 @@ fn behind(app: &App, pane: PaneId) -> Option<String> {
         return Some(system.unwrap_or_default() + &of(half.age_s?));
     }
     let health = snapshot.probes.iter().find(|p| p.name == probe)?;
-    let age = health.age_s.filter(|age| *age > OLD);
-    age.filter(|_| health.error.is_some()).map(of)
+    let age = health.age_s.filter(|age| *age > OLD)?;
+    let error = health.error.as_ref()?;
+    let locked = error.contains("(55P03)");
+    let who = locks::why(&snapshot.exclusive).filter(|_| locked);
+    Some(of(age) + &who.map_or(String::new(), |who| format!(", lock timeout: {who}")))
 }
 
 /// Filter, selection, order and marks, as far as they are not the usual ones.
 fn state(app: &App, pane: PaneId, rows: &Shown) -> Vec<Vec<Span<'static>>> {
     let view = app.view(pane);
     let mut parts = Vec::new();
-    if let Some(age) = behind(app, pane) {
-        parts.push(vec![ink(age, Ink::Warn)]);
+    if let Some(behind) = behind(app, pane) {
+        parts.push(vec![ink(behind, Ink::Warn)]);
     }
     let filter = view.filter.value();
     if app.editing_filter && app.focus == pane {

@@ -67,6 +67,35 @@ fn server(place: &Place, url: &str) -> serde_json::Value {
 }
 
 #[test]
+fn a_lock_that_a_standby_replays_is_laid_at_the_primarys_door() {
+    let a = own_cluster(&[("wal_level", "replica"), ("max_wal_senders", "4")]);
+    let place = place_on(&a);
+    let b = follow(&a);
+    let url = format!(
+        "host={} port={} user=postgres dbname=postgres",
+        b.socket_dir().display(),
+        b.port()
+    );
+    let (client, runtime) = place.client();
+    let lock = |sql| runtime.block_on(client.batch_execute(sql)).expect(sql);
+    lock("BEGIN; LOCK agent_queue.tasks IN ACCESS EXCLUSIVE MODE");
+    let standby = Reader::of(&b);
+    until("the lock on the standby", || {
+        let held = "SELECT count(*)::text FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND locktype = 'relation'";
+        standby.value(held) != "0"
+    });
+    let (code, out, err) = place.run(&[&url, "--check"]);
+    assert_eq!(code, 3, "{out}{err}");
+    let says = [
+        "nothing can touch tasks: the replay (pid ",
+        "; its transaction's end on the primary ends it",
+    ];
+    let first = out.lines().next().expect("a verdict");
+    assert!(says.iter().all(|part| first.contains(part)), "{out}");
+    lock("COMMIT");
+}
+
+#[test]
 fn a_standby_is_watched_and_its_promotion_noticed() {
     let a = own_cluster(&[("wal_level", "replica"), ("max_wal_senders", "4")]);
     let place = place_on(&a);

@@ -73,6 +73,10 @@ fn check(ctx: &Ctx, session: &Session) -> Option<Trigger> {
     if age < ctx.limits().idle_in_transaction {
         return None;
     }
+    // table-lock tells of it, and more
+    if (ctx.snapshot.exclusive.iter()).any(|lock| lock.granted && lock.pid == pid) {
+        return None;
+    }
     let waits = ctx.tree.waits_behind(pid);
     let blocks = waits.len();
     let open_s = session.xact_s.unwrap_or(age).max(age);
@@ -116,9 +120,6 @@ fn check(ctx: &Ctx, session: &Session) -> Option<Trigger> {
     let on_relation = waits.iter().any(|w| w.lock_type == "relation");
     let alike = ctx.snapshot.sessions.iter().filter(idle).count();
     let in_the_way = blocks > 0 || session.task_rows > 0;
-    let maintenance = &ctx.snapshot.maintenance;
-    let holds_xmin = maintenance.xmin_holder.as_ref().and_then(|h| h.pid) == Some(pid);
-    let fills_notify = maintenance.notify_blame.as_ref().map(|b| b.0) == Some(pid);
     let brief = match (blocks, on_relation) {
         (0, _) => "1 idle in tx".into(),
         (n, true) => format!("{n} on table locks"),
@@ -147,8 +148,8 @@ fn check(ctx: &Ctx, session: &Session) -> Option<Trigger> {
         )
         .explains_if(blocks > 0 || budget.is_some(), &["connections", "budget"])
         .only_if(!ctx.short_without(blocks + alike), &["connections"])
-        .explains_if(holds_xmin, &["xmin-held"])
-        .explains_if(fills_notify, &["notify-queue"]),
+        .explains_if(ctx.holds_xmin(pid), &["xmin-held"])
+        .explains_if(ctx.fills_notify(pid), &["notify-queue"]),
     )
 }
 

@@ -1,5 +1,5 @@
-//! What jobtop cannot see: sessions hidden by privilege, rows hidden by row-level security, probes that fail, queues that
-//! are gone or lack a part.
+//! What jobtop cannot see: sessions hidden by privilege, rows hidden by row-level security, probes that fail and may
+//! succeed again, queues that are gone or lack a part.
 
 use crate::findings::Severity;
 use crate::findings::rule::{Ctx, Held, Place, Rule, Scope, Trigger};
@@ -30,7 +30,7 @@ impl Rule for LimitedView {
     fn doc(&self) -> (&'static str, &'static str) {
         (
             "Part of the picture is missing, so silence of the other rules proves less.",
-            "Grant what the sentence names (pg_monitor, SELECT on the queue's tables), or connect as a role that has it; restore a table or column that is missing.",
+            "Grant what the sentence names, or connect as a role that has it; restore a table or column that is missing; see why probes fail in the server's own words.",
         )
     }
 
@@ -167,7 +167,8 @@ fn unread(ctx: &Ctx) -> Vec<Trigger> {
     let mut reasons: BTreeMap<&str, Vec<&ProbeHealth>> = BTreeMap::new();
     for probe in &ctx.snapshot.probes {
         if let Some(error) = &probe.error
-            && (probe.lasting() || probe.age_s.is_none_or(|age| age >= stale))
+            && !probe.lasting()
+            && probe.age_s.is_none_or(|age| age >= stale)
         {
             reasons.entry(error).or_default().push(probe);
         }

@@ -22,6 +22,7 @@ mod stalled;
 mod stuck;
 mod table_lock;
 mod throttled;
+mod unreadable;
 mod xmin_held;
 
 use super::rule::Rule;
@@ -31,8 +32,9 @@ pub fn all() -> Vec<Box<dyn Rule>> {
     vec![
         Box::new(clock_step::ClockStep),
         Box::new(idle_in_transaction::IdleInTransaction),
-        Box::new(table_lock::TableLock),
+        Box::new(table_lock::TableLock::default()),
         Box::new(lock_wait::LockWait),
+        Box::new(unreadable::Unreadable),
         Box::new(clock_skew::ClockSkew),
         Box::new(poison::Poison),
         Box::new(owners_gone::OwnersGone::default()),

@@ -4,8 +4,10 @@ use super::build::*;
 use crate::probe::cost::{Cost, Spender};
 use crate::probe::flow::Attempts;
 use crate::probe::leases::{Poison, Seen};
+use crate::probe::locks::{Blame, Exclusive};
 use crate::probe::maintenance::{Table, XminHolder};
 use crate::probe::queues::{Invariant, Kind, Violation};
+use crate::probe::rights::Denied;
 use crate::probe::server::ClockStep;
 use crate::probe::{ProbeHealth, Snapshot, State, Usd};
 
@@ -28,6 +30,26 @@ pub fn example(rule: &str) -> Snapshot {
             s.blocked = vec![on_table(5001, &[5002], 41.0, "AccessExclusiveLock")];
             let queue = (0..12).map(|n| on_table(5100 + n, &[5001], 39.0, "RowExclusiveLock"));
             s.blocked.extend(queue);
+        }
+        "table had" => {
+            let mut psql = session(4711, "psql", "idle in transaction", 120.0);
+            psql.user = "alice".into();
+            psql.xact_s = Some(190.0);
+            psql.verb = Some("LOCK agent_queue.tasks".into());
+            s.sessions = vec![psql];
+            s.maintenance.tables = vec![table()];
+            s.exclusive = vec![Exclusive {
+                relation: "agent_queue.tasks".into(),
+                pid: 4711,
+                granted: true,
+                blame: Blame {
+                    pid: 4711,
+                    application: "psql".into(),
+                    user: "alice".into(),
+                    prepared: None,
+                },
+                ..Exclusive::default()
+            }];
         }
         "lock-wait" => {
             let mut holder = session(4711, "backfill", "active", 363.0);
@@ -187,11 +209,29 @@ pub fn example(rule: &str) -> Snapshot {
                 },
             ];
         }
+        "unreadable" => {
+            s.denied = vec![Denied {
+                system: "agent_queue".into(),
+                schema: "agent_queue".into(),
+                tables: vec!["tasks".into()],
+                grants: vec!["GRANT agent_queue_monitor TO monitor".into()],
+                taken: true,
+            }];
+            let probe = |name: &str| ProbeHealth {
+                name: name.into(),
+                age_s: Some(9.0),
+                error: Some(
+                    "agent_queue (agent_queue): permission denied for table tasks (42501)".into(),
+                ),
+                ..ProbeHealth::default()
+            };
+            s.probes = ["queues", "leases"].map(probe).into();
+        }
         "probe" => {
             s.probes = vec![ProbeHealth {
                 name: "leases".into(),
                 age_s: None,
-                error: Some("permission denied for table tasks".into()),
+                error: Some("canceling statement due to statement timeout (57014)".into()),
                 ..ProbeHealth::default()
             }];
         }

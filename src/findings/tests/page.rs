@@ -5,6 +5,7 @@ use super::examples::{attempts, example};
 use crate::findings::docs;
 use crate::probe::cost::Spender;
 use crate::probe::leases::{Lease, Seen};
+use crate::probe::locks::Blame;
 use crate::probe::queues::{Invariant, Violation};
 use crate::probe::systems::{HalfThere, Moved};
 use crate::probe::{Snapshot, State, Usd};
@@ -48,6 +49,61 @@ fn variants() -> Vec<(&'static str, Snapshot)> {
                     on_table(5101, &[5001], 9.0, "RowExclusiveLock"),
                 ];
                 s.sessions[0].verb = Some("ALTER TABLE tasks".into());
+            }),
+        ),
+        ("table-lock", example("table had")),
+        (
+            "table-lock",
+            from("table had", |s| {
+                let holder = &mut s.sessions[0];
+                holder.state = Some("active".into());
+                holder.verb = Some("ALTER TABLE agent_queue.tasks".into());
+                s.blocked = vec![
+                    on_table(5100, &[4711], 39.0, "RowExclusiveLock"),
+                    on_table(5101, &[4711], 9.0, "RowExclusiveLock"),
+                    on_table(4711, &[5002], 8.0, "AccessExclusiveLock"),
+                ];
+                s.sessions.push(session(5002, "report", "active", 360.0));
+                s.blocked[2].relation = Some("agent_queue.usage".into());
+            }),
+        ),
+        (
+            "table-lock",
+            from("table had", |s| {
+                s.sessions.clear();
+                s.exclusive[0].waiters = 1;
+            }),
+        ),
+        (
+            "table-lock",
+            from("table had", |s| {
+                s.sessions.clear();
+                s.exclusive[0].granted = false;
+                s.exclusive[0].pid = 5001;
+                s.exclusive[0].waiting_s = Some(41.0);
+                s.exclusive[0].blocked_by = vec![4711];
+                s.exclusive[0].waiters = 12;
+            }),
+        ),
+        (
+            "table-lock",
+            from("table had", |s| {
+                s.exclusive[0].pid = 0;
+                s.exclusive[0].blame = Blame {
+                    prepared: Some("two-phase-7".into()),
+                    ..Blame::default()
+                };
+            }),
+        ),
+        (
+            "unreadable",
+            from("unreadable", |s| {
+                for probe in &mut s.probes {
+                    probe.age_s = None;
+                    probe.error = Some(
+                        "agent_queue (agent_queue): relation \"agent_queue.usage\" does not exist (42P01)".into(),
+                    );
+                }
             }),
         ),
         (

@@ -113,6 +113,38 @@ fn old_data_is_not_good_data() {
 }
 
 #[test]
+fn behind_a_lock_the_last_look_is_soon_too_old() {
+    let locked = |age: f64| {
+        let mut s = example("table had");
+        let probe = |name: &str| ProbeHealth {
+            name: name.into(),
+            age_s: Some(age),
+            error: Some("canceling statement due to lock timeout (55P03)".into()),
+            ..ProbeHealth::default()
+        };
+        s.probes = ["queues", "leases"].map(probe).into();
+        line(&once(&s))
+    };
+    insta::assert_snapshot!(
+        locked(4.0),
+        @"queue ✓ 212 done/min   workers ✓ 12 workers   database ✗ tasks locked   outside ✓ 1 of 20 over usual"
+    );
+    insta::assert_snapshot!(
+        locked(6.0),
+        @"queue ? seen 6s ago   workers ? seen 6s ago   database ✗ tasks locked   outside ? seen 6s ago"
+    );
+    // before it is a finding, too
+    let mut s = example("table had");
+    s.sessions.clear();
+    let young = crate::findings::Tracker::new(&crate::config::Config::default()).update(&s);
+    assert_eq!(young.findings, []);
+    assert_eq!(
+        (young.layers.database.mark, &*young.layers.database.text),
+        (Mark::Warn, "tasks locked")
+    );
+}
+
+#[test]
 fn a_young_wait_for_a_lock_is_a_warning_before_it_is_a_finding() {
     let s = with(|s| s.blocked = vec![blocked(2, &[1], 6.0)]);
     let report = once(&s);
