@@ -122,12 +122,12 @@ fn a_row_locked_by_somebody_is_skipped_at_once() {
 }
 
 #[test]
-fn a_queue_that_vanishes_is_missed_and_found_again() {
+fn a_queue_that_loses_its_table_is_missed_and_found_again() {
     let place = Place::new("vanished");
     let mut pty = place.watch(&[], 160, 45);
     pty.wait_text("parser");
     place.sql("ALTER TABLE agent_queue.tasks RENAME TO tasks_old");
-    pty.wait_text("was here and is gone");
+    pty.wait_text("table tasks is not there");
     place.sql("ALTER TABLE agent_queue.tasks_old RENAME TO tasks");
     pty.wait("the queue again", |s| {
         s.contains("parser") && !s.contains("CRITICAL")
