@@ -39,7 +39,7 @@ pub async fn open(target: &Target) -> Result<Session, Refused> {
     let opened = Session::open(target, Purpose::Poll, "jobtop").await;
     let session = opened.map_err(|fault| Refused::new(&target.place(), fault))?;
     if let Some(why) = &session.reached.unencrypted {
-        tell(&format!("not encrypted, since TLS failed: {why}"));
+        tell(&format!("not encrypted; with TLS: {why}"));
     }
     Ok(session)
 }

@@ -145,6 +145,8 @@ impl Place {
 #[derive(Debug)]
 pub struct Gate<S> {
     line: S,
+    /// The answer to the question for TLS is still to come.
+    answer: bool,
     place: Option<Place>,
 }
 
@@ -157,16 +159,29 @@ impl<S> Gate<S> {
             head: Vec::new(),
             skip: 0,
         });
-        Self { line, place }
+        Self {
+            line,
+            answer,
+            place,
+        }
     }
 
-    /// Around a line that may get TLS within.
-    pub fn outer(line: S, rule: Option<Rule>, mode: SslMode) -> Self {
-        Self::new(
-            line,
-            rule.filter(|_| mode != SslMode::Require),
-            mode != SslMode::Disable,
-        )
+    /// Around a line that may get TLS within, which is asked for if so.
+    pub fn outer(line: S, rule: Option<Rule>, mode: SslMode, ask: bool) -> Self {
+        Self::new(line, rule.filter(|_| mode != SslMode::Require), ask)
+    }
+}
+
+/// The client library would take anything but S for a server without TLS, and go on in the clear.
+fn postgres(answer: u8) -> io::Result<()> {
+    match answer {
+        b'S' | b'N' => Ok(()),
+        b'E' => Err(io::Error::other(
+            "the server answered with an error when it was asked for TLS: look into its log",
+        )),
+        _ => Err(io::Error::other(
+            "what listens there does not speak Postgres's protocol: look at host and port",
+        )),
     }
 }
 
@@ -179,6 +194,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Gate<S> {
         let gate = &mut *self;
         let before = buf.filled().len();
         ready!(Pin::new(&mut gate.line).poll_read(cx, buf))?;
+        if let Some(byte) = buf.filled().get(before)
+            && std::mem::take(&mut gate.answer)
+        {
+            postgres(*byte)?;
+        }
         if let Some(place) = &mut gate.place
             && !place.read(&buf.filled()[before..])?
         {

@@ -11,6 +11,7 @@ use super::wire::{self, Address, Wire};
 use super::{Fault, Secret, advice, reasons};
 use crate::log::told;
 use rand::seq::SliceRandom;
+use rustls::pki_types::ServerName;
 use std::time::Duration;
 use tokio_postgres::config::{SslMode, SslNegotiation};
 use tokio_postgres::tls::MakeTlsConnect;
@@ -189,8 +190,10 @@ impl Attempt {
             Ok(opened) => {
                 let server = opened.line.parameter("server_version");
                 let protection = opened.reached.protection.as_str();
-                let unencrypted = opened.reached.unencrypted.as_ref().map(told);
-                info!(host, protection, unencrypted, server, "logged in");
+                if let Some(reason) = opened.reached.unencrypted.as_ref().map(told) {
+                    error!(host, reason, "TLS failed: going on without it");
+                }
+                info!(host, protection, server, "logged in");
             }
             Err(Miss { fault, .. }) => {
                 let (sqlstate, reason) = (fault.code.as_deref(), told(fault));
@@ -283,23 +286,26 @@ impl Attempt {
         }
         let mut config = config.clone();
         config.ssl_mode(mode);
-        if route.tls.direct && mode == SslMode::Require {
+        let direct = route.tls.direct && mode == SslMode::Require;
+        if direct {
             config.ssl_negotiation(SslNegotiation::Direct);
         }
         if let Some(password) = self.secret().await.map_err(last)? {
             config.password(password.reveal());
         }
-        let host = self.endpoint.host.as_str();
+        let host = self.server_name(address).map_err(last)?;
         let connector =
-            MakeTlsConnect::<Gate<Wire>>::make_tls_connect(&mut MakeRustlsConnect::new(tls), host);
+            MakeTlsConnect::<Gate<Wire>>::make_tls_connect(&mut MakeRustlsConnect::new(tls), &host);
         let connector = Gated {
             inner: connector.map_err(|e| own(e.into()))?,
             rule: route.rule.clone(),
         };
-        let login = config.connect_raw(Gate::outer(wire, route.rule.clone(), mode), connector);
+        let ask = mode != SslMode::Disable && !direct;
+        let gate = Gate::outer(wire, route.rule.clone(), mode, ask);
+        let login = config.connect_raw(gate, connector);
         let (client, line) = match limited(route.limit, login).await {
             Some(Ok(opened)) => opened,
-            Some(Err(error)) => return Err(self.missed(&error)),
+            Some(Err(error)) => return Err(self.missed(&error, &witness)),
             None => {
                 return Err(Miss {
                     fault: silent(),
@@ -331,6 +337,21 @@ impl Attempt {
         })
     }
 
+    /// The name that the server's certificate is to be for. Where that is not looked at, a host that has no such name goes by
+    /// its address.
+    fn server_name(&self, address: &Address) -> Result<String, Fault> {
+        let host = &self.endpoint.host;
+        match (ServerName::try_from(host.as_str()), address) {
+            (Err(_), Address::Tcp(at)) if self.target.route.tls.mode < Mode::VerifyFull => {
+                Ok(at.ip().to_string())
+            }
+            (Err(_), Address::Tcp(_)) => Err(Fault::own(format!(
+                "no certificate can be for {host}: connect by another name, or use sslmode=verify-ca"
+            ))),
+            _ => Ok(host.clone()),
+        }
+    }
+
     async fn secret(&mut self) -> Result<Option<Secret>, Fault> {
         if self.password.is_none() {
             let route = &self.target.route;
@@ -350,15 +371,16 @@ impl Attempt {
         Ok(self.password.clone().flatten())
     }
 
-    fn missed(&self, error: &tokio_postgres::Error) -> Miss {
+    fn missed(&self, error: &tokio_postgres::Error, witness: &tls::Witness) -> Miss {
         let handshake = error
             .to_string()
             .starts_with("error performing TLS handshake");
         let direct = handshake && self.target.route.tls.direct;
-        let words = tls::words(error, &self.endpoint, &self.target.route.tls);
+        let words = tls::words(error, &self.endpoint, &self.target.route.tls, witness);
         let words = words.or_else(|| direct.then(tls::not_direct));
         let mut fault = Fault::from_ref(error);
-        fault.tls = words.is_some() || handshake;
+        // with 1.3 a server that refuses our certificate says so after the handshake, and libpq does not go on without TLS then
+        fault.tls = handshake;
         if fault.code.is_none() && fault.message == "password missing" {
             fault.lacks = Some(Lack::Password);
         }

@@ -264,14 +264,20 @@ impl Settings {
 
     /// One of several words.
     pub fn word<T: Copy>(&self, key: &str, words: &[(&str, T)]) -> Result<Option<T>> {
-        let Some(text) = self.text(key) else {
+        // an empty one is an error with libpq, too: a variable that a script forgot to set must not lower the protection
+        let Some((text, _)) = self.0.get(key) else {
             return Ok(None);
         };
         match words.iter().find(|(word, _)| *word == text) {
             Some((_, value)) => Ok(Some(*value)),
             None => {
                 let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-                bail!("{key} is none of {}", words.join(", "))
+                let what = if text.is_empty() {
+                    "empty, not one"
+                } else {
+                    "none"
+                };
+                bail!("{key} is {what} of {}", words.join(", "))
             }
         }
     }
@@ -343,6 +349,7 @@ mod tests {
             ("min_protocol_version=3.2", "3.0"),
             ("gssencmode=require", "gssencmode"),
             ("client_encoding=nonsense", "no encoding of Postgres"),
+            ("gssencmode=''", "gssencmode is empty"),
         ] {
             let error = gather(string, ["", "", ""], &[]).expect_err(string);
             assert!(error.to_string().contains(part), "{error}");

@@ -259,11 +259,21 @@ impl Target {
 fn password(s: &Settings, given: &Given, env: &Env<'_>) -> Result<(Source, Vec<String>)> {
     let mut warnings = Vec::new();
     let origin = s.origin("password");
+    let mut seen = |what: &str, instead: &str| {
+        warnings.push(format!(
+            "a {what} on the command line can be seen by everybody on this machine: {instead}"
+        ));
+    };
     if origin == Some(Origin::String) {
-        warnings.push(
-            "a password on the command line can be seen by everybody on this machine: use ~/.pgpass, PGPASSWORD or \
-             --password-command"
-                .to_string(),
+        seen(
+            "password",
+            "use ~/.pgpass, PGPASSWORD or --password-command",
+        );
+    }
+    if s.origin("sslpassword") == Some(Origin::String) {
+        seen(
+            "pass phrase",
+            "leave it out and answer the question, or use pg_service.conf",
         );
     }
     let explicit = matches!(origin, Some(Origin::String | Origin::Flag));

@@ -21,8 +21,12 @@ pub fn part(seen: &Seen<'_>) -> Part {
             let text = format!("none, although TLS was tried first: {}", clean(why));
             part.say(Level::NeedsDoing, "encryption", text);
         }
-        ("NOT ENCRYPTED" | "none (socket)", _) if seen.target.local => {
+        ("none (socket)", _) => {
             part.say(Level::Ok, "encryption", "none: it stays on this machine");
+        }
+        ("NOT ENCRYPTED", _) if seen.target.local => {
+            let text = "none to a port of this machine; what a tunnel or a proxy there does beyond it is not known here";
+            part.say(Level::Ok, "encryption", text);
         }
         ("NOT ENCRYPTED", _) => {
             let text = "none: names, statements and rows travel readable; sslmode=require or an ssh tunnel hides them";

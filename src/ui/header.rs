@@ -71,8 +71,13 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
         };
         groups.insert(3, vec![ink(words, Ink::Warn)]);
         order = vec![0, 3, 4, 2, 1];
-    } else if wide && s.tls.starts_with("TLS") {
-        groups.push(vec![dim(&s.tls)]);
+    } else if s.tls.starts_with("TLS") {
+        let words = match s.tls.split_once(", ") {
+            Some((_, "verified")) if !wide => "TLS",
+            Some(_) if !wide => "TLS ?",
+            _ => &s.tls,
+        };
+        groups.push(vec![dim(words)]);
         order.insert(1, 4);
     }
     let limit = app.config.thresholds.clock_skew;
@@ -223,7 +228,11 @@ mod tests {
     #[test]
     fn what_protects_the_connection_is_said_where_it_matters() {
         assert!(header("TLS 1.3, not verified", false, 160).contains("  TLS 1.3, not verified  "));
-        assert!(!header("TLS 1.3, verified", false, 80).contains("TLS"));
+        assert!(header("TLS 1.3, verified", false, 80).contains("  TLS  "));
+        for part in ["not verified", "verified, name not checked"] {
+            let header = header(&format!("TLS 1.3, {part}"), false, 80);
+            assert!(header.contains("  TLS ?  "), "{header}");
+        }
         assert!(header("NOT ENCRYPTED", false, 160).contains("  NOT ENCRYPTED  "));
         assert!(header("NOT ENCRYPTED", false, 80).contains("  NO TLS "));
         for local in [false, true] {

@@ -60,14 +60,17 @@ fn heading(snapshot: &Snapshot) -> String {
     let at = snapshot
         .taken_at
         .map_or_else(String::new, |t| t.to_string());
-    let parts = [
-        &server.database,
+    let mut parts = vec![
+        server.database.as_str(),
         "@",
         &server.host,
         "PG",
         &server.version,
         &at,
     ];
+    if !server.tls.is_empty() {
+        parts.extend(["", &server.tls]);
+    }
     format!("{}\n", parts.join(" "))
 }
 

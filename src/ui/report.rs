@@ -44,9 +44,7 @@ fn write(app: &App, out: &mut String) -> std::fmt::Result {
     )?;
     if !s.server.tls.is_empty() {
         let failed = s.server.tls_failed.as_ref();
-        let failed = failed.map_or(String::new(), |why| {
-            format!(", since TLS failed: {}", clean(why))
-        });
+        let failed = failed.map_or(String::new(), |why| format!("; with TLS: {}", clean(why)));
         writeln!(out, "line      {}{failed}", clean(&s.server.tls))?;
     }
     let age = fmt::duration((app.now - app.arrived).max(0.0));

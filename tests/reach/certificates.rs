@@ -47,6 +47,16 @@ pub const BELOW: [(&str, bool); 11] = [
     ("forged", false),
 ];
 
+/// Trusted certificates that are no authority's, and part of what is said about certificates below them.
+pub const UNFIT: [(&str, &str); 6] = [
+    ("fine", ""),
+    ("noca", "is no authority's"),
+    ("expired", "where a certificate has expired"),
+    ("future", "where a certificate is not valid yet"),
+    ("unsigning", "is no authority's"),
+    ("clients", "is no authority's"),
+];
+
 /// What `openssl rehash` would call a list of the first authority's, after its name.
 pub const HASHED: &str = "5b545f4c.r0";
 
@@ -94,6 +104,21 @@ fn authority(name: &str) -> (String, Issuer<'static, KeyPair>) {
     let key = KeyPair::generate().expect("a key");
     let pem = params.self_signed(&key).expect("a certificate").pem();
     (pem, Issuer::new(params, key))
+}
+
+/// What keeps an authority from being one.
+fn limit(params: &mut CertificateParams, how: &str) {
+    match how {
+        "noca" | "pinned" => params.is_ca = IsCa::ExplicitNoCa,
+        "expired" => {
+            params.not_before = date_time_ymd(2019, 1, 1);
+            params.not_after = date_time_ymd(2020, 1, 1);
+        }
+        "future" => params.not_before = date_time_ymd(4000, 1, 1),
+        "unsigning" => params.key_usages = vec![KeyUsagePurpose::DigitalSignature],
+        "clients" => params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth],
+        _ => {}
+    }
 }
 
 /// The same certificate of version 1, without extensions: as `openssl x509 -req` made them before 3.2.
@@ -144,6 +169,7 @@ impl Certificates {
         );
         made.all_of_version_1(&issuer);
         made.all_below(&issuer);
+        made.all_unfit();
         made
     }
 
@@ -208,18 +234,12 @@ impl Certificates {
             let mut params = names(&[], "an authority between");
             params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
             let mut above = issuer;
+            limit(&mut params, name);
             match name {
                 "usage" => {
                     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
                     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
                 }
-                "noca" | "pinned" => params.is_ca = IsCa::ExplicitNoCa,
-                "expired" => {
-                    params.not_before = date_time_ymd(2019, 1, 1);
-                    params.not_after = date_time_ymd(2020, 1, 1);
-                }
-                "unsigning" => params.key_usages = vec![KeyUsagePurpose::DigitalSignature],
-                "clients" => params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth],
                 "short" => params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0)),
                 "namesake" => above = &namesake,
                 "critical" => {
@@ -255,6 +275,20 @@ impl Certificates {
             self.put(&format!("below-{name}.key"), &leaf.serialize_pem(), 0o600);
             let chain = version_1(&certificate, signer) + &chain;
             self.put(&format!("below-{name}.crt"), &chain, 0o644);
+        }
+    }
+
+    /// Those of [`UNFIT`].
+    fn all_unfit(&self) {
+        for (name, _) in UNFIT {
+            let mut params = names(&[], name);
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            limit(&mut params, name);
+            let key = KeyPair::generate().expect("a key");
+            let root = params.self_signed(&key).expect("signed");
+            self.put(&format!("root-{name}.crt"), &root.pem(), 0o644);
+            let below = names(&["localhost"], "x");
+            self.pair(&format!("under-{name}"), below, &Issuer::new(params, key));
         }
     }
 

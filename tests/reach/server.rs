@@ -178,26 +178,37 @@ impl Server {
         if *turn == certificate {
             return turn;
         }
-        let loaded = "SELECT pg_conf_load_time()::text";
-        let admin = self.admin().await;
-        let before: String = admin.query_one(loaded, &[]).await.expect("a time").get(0);
-        let mut statements = vec![format!(
-            "ALTER SYSTEM SET ssl = {}",
+        let mut settings = vec![format!(
+            "ssl = {}",
             if certificate == "off" { "off" } else { "on" }
         )];
         if certificate != "off" {
-            statements.push(format!(
-                "ALTER SYSTEM SET ssl_cert_file = '{certificate}.crt'"
-            ));
-            statements.push(format!(
-                "ALTER SYSTEM SET ssl_key_file = '{certificate}.key'"
-            ));
+            settings.push(format!("ssl_cert_file = '{certificate}.crt'"));
+            settings.push(format!("ssl_key_file = '{certificate}.key'"));
         }
-        statements.push("SELECT pg_reload_conf()".into());
-        for sql in statements {
+        self.reload(&settings).await;
+        *turn = certificate.into();
+        turn
+    }
+
+    /// From now on this is set; whoever calls it has the turn.
+    pub async fn set(&self, setting: &str) {
+        self.reload(&[setting.to_string()]).await;
+    }
+
+    async fn reload(&self, settings: &[String]) {
+        let loaded = "SELECT pg_conf_load_time()::text";
+        let admin = self.admin().await;
+        let before: String = admin.query_one(loaded, &[]).await.expect("a time").get(0);
+        for setting in settings {
+            let sql = format!("ALTER SYSTEM SET {setting}");
             admin.batch_execute(&sql).await.expect(&sql);
         }
-        // a new session inherits the time from the postmaster, which then shows the new certificate
+        admin
+            .batch_execute("SELECT pg_reload_conf()")
+            .await
+            .expect("reloaded");
+        // a new session inherits the time from the postmaster, which then has the new settings
         while self
             .admin()
             .await
@@ -209,8 +220,6 @@ impl Server {
         {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
-        *turn = certificate.into();
-        turn
     }
 
     /// jobtop's library with a connection string and an environment of its own.

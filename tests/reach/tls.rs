@@ -1,10 +1,10 @@
 //! Every sslmode against every kind of certificate.
 
-use crate::certificates::{BELOW, HASHED, KEY, PHRASE, SERVERS};
+use crate::certificates::{BELOW, HASHED, KEY, PHRASE, SERVERS, UNFIT};
 use crate::server::{Outcome, jobtop, server};
 use jobtop::connect::session::Purpose;
 use jobtop::connect::{Session, Target};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 /// What the server says about it.
@@ -104,6 +104,120 @@ async fn authorities_above_a_certificate_of_version_1_must_have_the_right_to_sig
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_trusted_certificate_that_is_no_authoritys_signs_nobody() {
+    let server = server();
+    for (name, why) in UNFIT {
+        let _turn = server.shows(&format!("under-{name}")).await;
+        let root = server.certificates.path(&format!("root-{name}.crt"));
+        for mode in ["require", "verify-full"] {
+            let string = format!(
+                "host=localhost hostaddr=127.0.0.1 port={} user=anybody dbname=app sslmode={mode} sslrootcert={root}",
+                server.port
+            );
+            let ours = server.string(&string, &[], SSL).await;
+            let theirs = server.psql(&["-d", &string], &[], SSL);
+            assert_eq!(
+                (ours.is_ok(), theirs.is_ok()),
+                (why.is_empty(), why.is_empty()),
+                "{name}: {ours:?} {theirs:?}"
+            );
+            if let Err(error) = ours {
+                assert!(error.contains(why), "{error}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_refuses_us_gets_no_password_in_the_clear() {
+    let server = server();
+    let _turn = server.shows("good").await;
+    let c = &server.certificates;
+    let key = c.copy("impostor.key", &server.directory("refused"), 0o600);
+    // the server sees it only after the handshake of 1.3
+    let string = format!(
+        "host=127.0.0.1 port={} user=clear password='s3cret:\\\\' dbname=app sslcert={} sslkey={key}",
+        server.port,
+        c.path("impostor.crt")
+    );
+    let error = server.string(&string, &[], SSL).await.expect_err("refused");
+    assert!(
+        error.contains("its authority is not in the server's ssl_ca_file"),
+        "{error}"
+    );
+    server.psql(&["-d", &string], &[], SSL).expect_err("libpq");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_way_of_tls_in_common_is_not_laid_at_a_certificate() {
+    let server = server();
+    let _turn = server.shows("good").await;
+    let string = format!(
+        "host=localhost hostaddr=127.0.0.1 port={} user=anybody dbname=app sslmode=require",
+        server.port
+    );
+    server.set("ssl_ecdh_curve = 'secp521r1'").await;
+    let error = server.string(&string, &[], SSL).await;
+    server.set("ssl_ecdh_curve = DEFAULT").await;
+    let error = error.expect_err("nothing in common");
+    assert!(error.contains("have nothing in common"), "{error}");
+    server.string(&string, &[], SSL).await.expect("again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_postgres_is_not_spoken_to_in_the_clear() {
+    let server = server();
+    for (answer, words) in [
+        (b'H', "does not speak Postgres's protocol"),
+        (b'E', "answered with an error"),
+    ] {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let heard = tokio::spawn(async move {
+            let (mut line, _) = listener.accept().await.expect("a line");
+            let mut question = [0; 8];
+            line.read_exact(&mut question).await.expect("asked for TLS");
+            line.write_all(&[answer]).await.expect("answered");
+            let mut more = Vec::new();
+            let _ = line.read_to_end(&mut more).await;
+            more.len()
+        });
+        let string = format!("host=127.0.0.1 port={port} user=anybody password=s dbname=app");
+        let error = server.string(&string, &[], SSL).await.expect_err("nobody");
+        assert!(error.contains(words), "{error}");
+        assert_eq!(heard.await.expect("heard"), 0, "nothing more was said");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_without_a_name_for_certificates_has_tls_all_the_same() {
+    let server = server();
+    let _turn = server.shows("good").await;
+    for host in ["-x.example", "/tmp/anywhere"] {
+        let string = format!(
+            "host={host} hostaddr=127.0.0.1 port={} user=anybody dbname=app sslmode=",
+            server.port
+        );
+        let ours = server.string(&format!("{string}require"), &[], SSL).await;
+        agrees(&ours);
+        ours.expect("as libpq");
+        server
+            .psql(&["-d", &format!("{string}require")], &[], SSL)
+            .expect("libpq");
+        let full = format!(
+            "{string}verify-full sslrootcert={}",
+            server.certificates.path("ca.crt")
+        );
+        let error = server.string(&full, &[], SSL).await.expect_err("no name");
+        assert!(
+            error.contains(&format!("no certificate can be for {host}")),
+            "{error}"
+        );
+        server.psql(&["-d", &full], &[], SSL).expect_err("libpq");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_certificate_of_version_1_proves_itself_and_us() {
     let server = server();
     let c = &server.certificates;
@@ -168,17 +282,16 @@ async fn going_on_without_tls_is_told_with_its_reason() {
     );
     let log = server.directory("unencrypted").join("log");
     let why = "the server's certificate has expired";
-    let told = format!("not encrypted, since TLS failed: {why}");
+    let told = format!("not encrypted; with TLS: {why}");
     let path = log.to_str().expect("a path");
     let output = jobtop(server, &["--once", "--log", path, &string], &[]);
     let said = String::from_utf8(output.stderr).expect("text");
     assert_eq!(said.matches(&told).count(), 1, "{said}");
     let log = std::fs::read_to_string(log).expect("a log");
-    let entry = log
-        .lines()
-        .find(|l| l.contains("logged in"))
-        .expect("an entry");
-    assert!(entry.contains(&format!("unencrypted=\"{why}")), "{entry}");
+    let entry = log.lines().find(|l| l.contains("going on without it"));
+    let entry = entry.expect("an entry");
+    let error = entry.contains(" ERROR ") && entry.contains(&format!("reason=\"{why}"));
+    assert!(error, "{entry}");
     let output = jobtop(server, &["doctor", &string], &[]);
     let page = String::from_utf8(output.stdout).expect("text");
     assert!(page.contains("TLS was tried first: the"), "{page}");

@@ -22,6 +22,11 @@ pub fn system() -> Result<Certificates> {
     Ok(found.certs)
 }
 
+/// Is there such a file? One in a directory that we may not look into is: reading it tells why not.
+pub fn there(path: &Path) -> bool {
+    path.try_exists().unwrap_or(true)
+}
+
 /// The certificates of a PEM file.
 pub fn certificates(path: &Path) -> Result<Certificates> {
     let unreadable = || format!("the certificate file {} cannot be read", path.display());
@@ -42,7 +47,7 @@ pub fn pair(
     key: &Path,
     phrase: Option<&Secret>,
 ) -> Result<Option<(Certificates, PrivateKeyDer<'static>)>> {
-    if !certificate.exists() {
+    if !there(certificate) {
         return Ok(None);
     }
     let chain = certificates(certificate)?;
@@ -61,7 +66,12 @@ pub fn pair(
     let others = if about.uid() == 0 { 0o037 } else { 0o077 };
     ensure!(
         about.mode() & others == 0,
-        "the key file {name} is refused, since group or others may use it: chmod 0600 it"
+        "the key file {name} is refused, since group or others may use it: chmod {} it",
+        // with 0600 it would be root's alone
+        match about.uid() == 0 && !nix::unistd::geteuid().is_root() {
+            true => "0640",
+            false => "0600",
+        }
     );
     let text = files::bytes(key).with_context(|| format!("the key file {name} cannot be read"))?;
     let key = key::read(&text, &name.to_string(), phrase)?;

@@ -1,6 +1,7 @@
 //! TLS by libpq's rules: what `sslmode` asks for, which certificates are trusted, and who we are. The server's certificate is
 //! looked at in verify; files are read anew for each connection, since certificates are renewed while jobtop runs.
 
+mod authority;
 mod files;
 mod key;
 mod name;
@@ -22,7 +23,7 @@ use proof::Proof;
 use roots::Roots;
 use rustls::crypto::ring::default_provider;
 use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConfig, SupportedProtocolVersion};
+use rustls::{ClientConfig, Error, SupportedProtocolVersion};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use verify::Unusable;
@@ -173,7 +174,7 @@ impl Tls {
                     .into(),
             ),
             Roots::System => None,
-            Roots::File(ref path) if self.mode < Mode::VerifyCa && self.mode > Mode::Disable && !path.exists() => Some(format!(
+            Roots::File(ref path) if self.mode < Mode::VerifyCa && self.mode > Mode::Allow && !files::there(path) => Some(format!(
                 "the server's certificate is not verified, as with psql: there is no file {} (sslrootcert)",
                 path.display()
             )),
@@ -241,17 +242,24 @@ impl Tls {
             "sslcertmode=require wants a client certificate, and {}: give sslcert and sslkey",
             self.shows()
         );
-        let mut config = match pair {
-            Some((client, (chain, key))) => match Proof::new(chain, key, &provider, &witness) {
-                Ok(proof) => builder.with_client_cert_resolver(Arc::new(proof)),
-                Err(error) => bail!(
-                    "the client certificate {} and its key {} cannot be used: {error}",
-                    client.certificate.display(),
-                    client.key.display()
-                ),
-            },
-            None => builder.with_no_client_auth(),
+        let proof = match pair {
+            Some((client, (chain, key))) => Proof::new(chain, key, &provider, &witness).map_err(|error| {
+                let (certificate, key) = (client.certificate.display(), client.key.display());
+                match error {
+                    Error::InconsistentKeys(_) => anyhow!(
+                        "the key {key} is not the one of the client certificate {certificate}: give the one that it was made with"
+                    ),
+                    Error::General(_) => anyhow!(
+                        "the key {key} is of a kind that jobtop cannot use: RSA to 4096 bits, ECDSA P-256 or P-384 and Ed25519 it can"
+                    ),
+                    error => anyhow!(
+                        "the client certificate {certificate} and its key {key} cannot be used: {error}"
+                    ),
+                }
+            })?,
+            None => Proof::none(&witness),
         };
+        let mut config = builder.with_client_cert_resolver(Arc::new(proof));
         config.enable_sni = self.sni;
         config.alpn_protocols = vec![b"postgresql".to_vec()];
         // a resumed session would not be verified again
@@ -261,13 +269,13 @@ impl Tls {
 
     /// Is the server's certificate verified?
     pub fn verifies(&self) -> bool {
-        self.roots.file().is_none_or(Path::exists)
+        self.roots.file().is_none_or(files::there)
     }
 
     /// What we have to show for a certificate of our own.
     pub fn shows(&self) -> String {
         match self.client_certificate() {
-            Some(path) if path.exists() => format!("ours is {}", path.display()),
+            Some(path) if files::there(path) => format!("ours is {}", path.display()),
             Some(path) => format!("there is none in {}", path.display()),
             None => "sslcertmode=disable shows none".into(),
         }
@@ -340,6 +348,7 @@ mod tests {
         }
         for (string, part) in [
             ("sslmode=on", "verify-full"),
+            ("sslmode=''", "sslmode is empty"),
             ("sslmode=require sslrootcert=system", "sslmode=verify-full"),
             ("sslnegotiation=direct", "sslmode=require"),
             ("ssl_max_protocol_version=1.2", "TLSv1.2"),

@@ -1,4 +1,5 @@
-//! Our certificate for a server that asks for it, which is noted: `sslcertmode=require` wants to know.
+//! Our certificate, if there is one, for a server that asks for it, which is noted: `sslcertmode=require` wants to know, and a
+//! handshake that fails may have failed for that.
 
 use super::{Witness, v1};
 use rustls::client::ResolvesClientCert;
@@ -8,14 +9,22 @@ use rustls::sign::CertifiedKey;
 use rustls::{Error, InconsistentKeys, SignatureScheme};
 use std::sync::Arc;
 
-/// A certificate with its chain and key.
+/// A certificate with its chain and key, or none.
 #[derive(Debug)]
 pub struct Proof {
-    key: Arc<CertifiedKey>,
+    key: Option<Arc<CertifiedKey>>,
     witness: Arc<Witness>,
 }
 
 impl Proof {
+    /// We have none.
+    pub fn none(witness: &Arc<Witness>) -> Self {
+        Self {
+            key: None,
+            witness: witness.clone(),
+        }
+    }
+
     /// An error where the key is not the certificate's, of whatever version that is.
     pub fn new(
         chain: Vec<CertificateDer<'static>>,
@@ -37,7 +46,7 @@ impl Proof {
             }
         };
         Ok(Self {
-            key: Arc::new(key),
+            key: Some(Arc::new(key)),
             witness: witness.clone(),
         })
     }
@@ -46,10 +55,10 @@ impl Proof {
 impl ResolvesClientCert for Proof {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         self.witness.ask();
-        Some(self.key.clone())
+        self.key.clone()
     }
 
     fn has_certs(&self) -> bool {
-        true
+        self.key.is_some()
     }
 }

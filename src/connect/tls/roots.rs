@@ -25,9 +25,9 @@ impl Roots {
         Ok(match self {
             Roots::System => Some(files::system()?),
             // as libpq has it, which is said aloud
-            Roots::File(path) if mode < Mode::VerifyCa && !path.exists() => None,
+            Roots::File(path) if mode < Mode::VerifyCa && !files::there(path) => None,
             Roots::File(path) => Some(files::certificates(path)?),
-            Roots::Usual(path) if path.exists() => Some(files::certificates(path)?),
+            Roots::Usual(path) if files::there(path) => Some(files::certificates(path)?),
             Roots::Usual(path) if mode >= Mode::VerifyCa => bail!(
                 "there is no root certificate to verify the server's with: give sslrootcert=FILE, sslrootcert=system, or put it \
                  into {}",

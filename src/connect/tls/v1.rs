@@ -1,6 +1,7 @@
 //! Certificates that webpki does not read, above all of version 1: what `openssl x509 -req` made before version 3.2 where it was
 //! told no extensions, as in the recipe of Postgres's manual. OpenSSL takes them, and so does libpq.
 
+use super::authority::{may_sign, read, strange, timely, unfit};
 use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls::pki_types::{
     CertificateDer, SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer, UnixTime,
@@ -11,10 +12,7 @@ use std::sync::Arc;
 use webpki::RawPublicKeyEntity;
 use x509_cert::Certificate;
 use x509_cert::certificate::Version;
-use x509_cert::der::oid::AssociatedOid;
-use x509_cert::der::oid::db::rfc5280::{ANY_EXTENDED_KEY_USAGE, ID_KP_SERVER_AUTH};
-use x509_cert::der::{Decode, Encode};
-use x509_cert::ext::pkix::{BasicConstraints, ExtendedKeyUsage, KeyUsage, NameConstraints};
+use x509_cert::der::Encode;
 
 /// Lists of revoked certificates are to be looked at, which is not done for a certificate of version 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,10 +31,6 @@ const BETWEEN: u8 = 3;
 /// Does webpki read it?
 pub fn modern(certificate: &CertificateDer<'_>) -> bool {
     ParsedCertificate::try_from(certificate).is_ok()
-}
-
-fn read(certificate: &CertificateDer<'_>) -> Result<Certificate, CertificateError> {
-    Certificate::from_der(certificate).map_err(|_| CertificateError::BadEncoding)
 }
 
 /// The public key that a certificate of any version is for.
@@ -106,10 +100,7 @@ impl Measure<'_> {
         let signs = |authority: &&CertificateDer<'_>| signed_by(about, authority, self.known);
         for authority in self.trusted.iter().filter(signs) {
             let authority = read(authority)?;
-            // the root of that time has no extensions to say it with
-            if authority.tbs_certificate.version == Version::V1
-                || may_sign(&authority, between).is_ok()
-            {
+            if unfit(&authority, between, self.now).is_none() {
                 return Ok(());
             }
         }
@@ -118,7 +109,12 @@ impl Measure<'_> {
             for authority in self.between.iter().filter(signs) {
                 let authority = read(authority)?;
                 let tried = timely(&authority, self.now)
-                    .and_then(|()| may_sign(&authority, between))
+                    .and_then(
+                        |()| match may_sign(&authority, between) && !strange(&authority) {
+                            true => Ok(()),
+                            false => Err(CertificateError::UnknownIssuer),
+                        },
+                    )
                     .and_then(|()| self.chained(&authority, between + 1));
                 match tried {
                     Ok(()) => return Ok(()),
@@ -127,45 +123,6 @@ impl Measure<'_> {
             }
         }
         Err(reason)
-    }
-}
-
-/// Has an authority the right to sign certificates of servers, with so many authorities below it? Whatever else it says of its
-/// rights is not known here, and refused.
-fn may_sign(authority: &Certificate, below: u8) -> Result<(), CertificateError> {
-    let about = &authority.tbs_certificate;
-    let unreadable = |_| CertificateError::BadEncoding;
-    let known =
-        |id| id == BasicConstraints::OID || id == KeyUsage::OID || id == ExtendedKeyUsage::OID;
-    let mut extensions = about.extensions.iter().flatten();
-    let strange =
-        extensions.any(|e| !known(e.extn_id) && (e.critical || e.extn_id == NameConstraints::OID));
-    let basic = about.get::<BasicConstraints>().map_err(unreadable)?;
-    let usage = about.get::<KeyUsage>().map_err(unreadable)?;
-    let purposes = about.get::<ExtendedKeyUsage>().map_err(unreadable)?;
-    let is_one = basic.is_some_and(|(_, basic)| {
-        basic.ca && basic.path_len_constraint.is_none_or(|most| most >= below)
-    });
-    let signs = usage.is_none_or(|(_, usage)| usage.key_cert_sign());
-    let for_servers = purposes.is_none_or(|(_, purposes)| {
-        let mut named = purposes.0.iter();
-        named.any(|id| *id == ID_KP_SERVER_AUTH || *id == ANY_EXTENDED_KEY_USAGE)
-    });
-    match is_one && signs && for_servers && !strange {
-        true => Ok(()),
-        false => Err(CertificateError::UnknownIssuer),
-    }
-}
-
-fn timely(about: &Certificate, now: UnixTime) -> Result<(), CertificateError> {
-    let validity = &about.tbs_certificate.validity;
-    let now = now.as_secs();
-    if now < validity.not_before.to_unix_duration().as_secs() {
-        return Err(CertificateError::NotValidYet);
-    }
-    match now > validity.not_after.to_unix_duration().as_secs() {
-        true => Err(CertificateError::Expired),
-        false => Ok(()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Is the server who it says it is? Signatures of the handshake are always checked; the certificate as far as `sslmode` asks.
 
+use super::authority::{self, Unfit, read, timely};
 use super::name;
 use super::revoked::Lists;
 use super::v1::{self, Measure};
@@ -12,7 +13,9 @@ use rustls::crypto::{
 };
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::{
+    CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -70,27 +73,39 @@ pub fn verifier(
         verified,
         asked: AtomicBool::new(false),
     });
-    let trusted = roots.unwrap_or_default();
-    let inner = if trusted.is_empty() {
-        None
-    } else {
-        let mut store = RootCertStore::empty();
-        let (good, _) = store.add_parsable_certificates(trusted.iter().cloned());
-        if good == 0 {
-            return Err(Unusable::Roots);
+    let mut fit = RootCertStore::empty();
+    let mut unfit = None;
+    for root in roots.iter().flatten() {
+        // what is none of an authority's may still be the server's own
+        let why = read(root)
+            .ok()
+            .and_then(|root| authority::unfit(&root, 0, UnixTime::now()));
+        match why {
+            Some(why) => unfit = unfit.or(Some(why)),
+            None => _ = fit.add(root.clone()),
         }
-        // libpq has OpenSSL look at the whole chain, and there a certificate of an authority without a list of its own is
-        // refused, as is a list that has expired: webpki's own policy for the one, not for the other
-        let built = WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider.clone())
-            .with_crls(revoked.iter().flatten().cloned())
-            .enforce_revocation_expiration()
-            .build();
-        Some(built.map_err(|e| Unusable::Lists(e.to_string()))?)
+    }
+    if roots.is_some() && fit.is_empty() && unfit.is_none() {
+        return Err(Unusable::Roots);
+    }
+    let inner = match fit.is_empty() {
+        true => None,
+        false => {
+            // libpq has OpenSSL look at the whole chain, and there a certificate of an authority without a list of its own is
+            // refused, as is a list that has expired: webpki's own policy for the one, not for the other
+            let built =
+                WebPkiServerVerifier::builder_with_provider(Arc::new(fit), provider.clone())
+                    .with_crls(revoked.iter().flatten().cloned())
+                    .enforce_revocation_expiration()
+                    .build();
+            Some(built.map_err(|e| Unusable::Lists(e.to_string()))?)
+        }
     };
     let verifier = Verifier {
+        trusted: roots,
         inner,
+        unfit,
         lists: revoked.map(|lists| lists.len()),
-        trusted,
         name,
         provider,
         witness: witness.clone(),
@@ -101,10 +116,14 @@ pub fn verifier(
 /// See [`verifier`].
 #[derive(Debug)]
 pub struct Verifier {
+    /// `None` where nothing is verified.
+    trusted: Option<Vec<CertificateDer<'static>>>,
+    /// `None` where none of the trusted is an authority.
     inner: Option<Arc<WebPkiServerVerifier>>,
+    /// Why one of the trusted is none.
+    unfit: Option<Unfit>,
     /// Where revoked certificates are looked for: in so many lists.
     lists: Option<usize>,
-    trusted: Vec<CertificateDer<'static>>,
     name: bool,
     provider: Arc<CryptoProvider>,
     witness: Arc<Witness>,
@@ -116,7 +135,34 @@ impl Verifier {
     fn is_its_own(&self, error: &CertificateError, certificate: &CertificateDer<'_>) -> bool {
         use CertificateError as E;
         matches!(error, E::UnknownIssuer | E::Other(_))
-            && self.trusted.iter().any(|t| t == certificate)
+            && self.trusted.iter().flatten().any(|t| t == certificate)
+    }
+
+    /// No authority that is trusted has signed it: or one that may not.
+    fn unknown(&self) -> CertificateError {
+        match self.unfit {
+            Some(unfit) => CertificateError::Other(OtherError(Arc::new(unfit))),
+            None => CertificateError::UnknownIssuer,
+        }
+    }
+
+    /// Is the chain good? What webpki says, or where no authority is trusted, that there is none.
+    fn chain(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        host: &ServerName<'_>,
+        now: UnixTime,
+    ) -> Result<(), Error> {
+        match &self.inner {
+            Some(inner) => inner
+                .verify_server_cert(certificate, intermediates, host, &[], now)
+                .map(|_| ()),
+            None => {
+                timely(&read(certificate)?, now)?;
+                Err(CertificateError::UnknownIssuer.into())
+            }
+        }
     }
 }
 
@@ -126,50 +172,54 @@ impl ServerCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         host: &ServerName<'_>,
-        ocsp: &[u8],
+        _: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let Some(inner) = &self.inner else {
+        let Some(trusted) = &self.trusted else {
             return Ok(ServerCertVerified::assertion());
         };
         use CertificateError as E;
         let measure = Measure {
-            trusted: &self.trusted,
+            trusted,
             between: intermediates,
             now,
             known: &self.provider.signature_verification_algorithms,
         };
         if let Some(verified) = measure.verified(certificate) {
-            verified?;
+            verified.map_err(|error| match error {
+                E::UnknownIssuer => self.unknown(),
+                error => error,
+            })?;
             return match (
                 self.lists,
-                self.name && !name::common(certificate, &host.to_str()),
+                self.name && !name::also(certificate, &host.to_str()),
             ) {
                 (Some(_), _) => Err(E::from(v1::Unlisted).into()),
                 (None, true) => Err(E::NotValidForName.into()),
                 (None, false) => Ok(ServerCertVerified::assertion()),
             };
         }
-        let (named, listed) =
-            match inner.verify_server_cert(certificate, intermediates, host, ocsp, now) {
-                Ok(_) => (true, true),
-                // names come last: the chain is fine
-                Err(Error::InvalidCertificate(
-                    E::NotValidForName | E::NotValidForNameContext { .. },
-                )) => (false, true),
-                // no list was looked at for it, and libpq would want its own
-                Err(Error::InvalidCertificate(error)) if self.is_its_own(&error, certificate) => {
-                    (false, false)
-                }
-                error => return error,
-            };
+        let chain = self.chain(certificate, intermediates, host, now);
+        let (named, listed) = match chain {
+            Ok(()) => (true, true),
+            // names come last: the chain is fine
+            Err(Error::InvalidCertificate(
+                E::NotValidForName | E::NotValidForNameContext { .. },
+            )) => (false, true),
+            // no list was looked at for it, and libpq would want its own
+            Err(Error::InvalidCertificate(error)) if self.is_its_own(&error, certificate) => {
+                (false, false)
+            }
+            Err(Error::InvalidCertificate(E::UnknownIssuer)) => return Err(self.unknown().into()),
+            Err(error) => return Err(error),
+        };
         if self.lists.is_some_and(|n| n == 0 || !listed) {
             return Err(E::UnknownRevocationStatus.into());
         }
         if named {
             return Ok(ServerCertVerified::assertion());
         }
-        if self.name && !name::common(certificate, &host.to_str()) {
+        if self.name && !name::also(certificate, &host.to_str()) {
             verify_server_name(&ParsedCertificate::try_from(certificate)?, host)?;
         }
         Ok(ServerCertVerified::assertion())

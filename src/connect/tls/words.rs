@@ -1,25 +1,34 @@
 //! What went wrong with TLS, in a sentence that says what to do about it.
 
-use super::Tls;
+use super::authority::Unfit;
 use super::v1::Unlisted;
+use super::{Tls, Witness};
 use crate::connect::endpoint::Endpoint;
 use rustls::{AlertDescription, CertificateError, Error};
 use std::error::Error as StdError;
 use std::io::ErrorKind;
 
 /// The sentence for an error that has one of TLS's somewhere in it.
-pub fn words(error: &(dyn StdError + 'static), endpoint: &Endpoint, tls: &Tls) -> Option<String> {
+pub fn words(
+    error: &(dyn StdError + 'static),
+    endpoint: &Endpoint,
+    tls: &Tls,
+    witness: &Witness,
+) -> Option<String> {
     let found = find(error)?;
     Some(match found {
         Error::InvalidCertificate(why) => certificate(why, endpoint, tls),
-        Error::AlertReceived(alert) => refused(*alert, tls),
-        Error::PeerIncompatible(_) => {
-            "the server offers no TLS that can be used: 1.2 or 1.3 are needed, with common ciphers"
-                .into()
-        }
+        Error::AlertReceived(alert) => refused(*alert, tls, witness.asked()),
+        Error::PeerIncompatible(_) => nothing_common(),
         Error::InvalidMessage(_) if tls.direct => not_direct(),
         other => format!("TLS failed: {other}"),
     })
+}
+
+fn nothing_common() -> String {
+    "the server's TLS and jobtop's have nothing in common: TLS 1.2 or 1.3, ECDHE with AES-GCM or ChaCha20, and a key of RSA, ECDSA \
+     P-256, P-384 or Ed25519 are what jobtop knows"
+        .into()
 }
 
 /// An older server takes a direct handshake for nonsense, and hangs up.
@@ -68,6 +77,14 @@ fn certificate(why: &CertificateError, endpoint: &Endpoint, tls: &Tls) -> String
     };
     let file = tls.roots.file().map(|f| f.display().to_string());
     let that = file.as_ref().map(|_| "that file".to_string());
+    if let E::Other(error) = why
+        && let Some(unfit) = error.0.downcast_ref::<Unfit>()
+    {
+        return format!(
+            "the server's certificate comes from no authority in {trusted}, where a certificate {unfit}: have that file renewed; {}",
+            unverified(that)
+        );
+    }
     match why {
         E::NotValidForNameContext { presented, .. } if !presented.is_empty() => {
             let name = |n: &String| match n.split_once('(') {
@@ -110,6 +127,12 @@ fn certificate(why: &CertificateError, endpoint: &Endpoint, tls: &Tls) -> String
             "the server's certificate was made without extensions, and is not looked for in {lists}: have it made anew with openssl \
              x509 -req -extfile, or do without lists"
         ),
+        E::UnsupportedSignatureAlgorithmContext { .. }
+        | E::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
+            "the server's certificate, or its authority's, is signed in a way that jobtop cannot check: RSA with PKCS#1, ECDSA P-256 \
+             with SHA-256, P-384 with SHA-384 and Ed25519 it can"
+                .into()
+        }
         E::Other(error) if format!("{error:?}").contains("CaUsedAsEndEntity") => format!(
             "the server's certificate is its own authority, which is not in {trusted}: give that certificate itself with \
              sslrootcert=FILE; {}",
@@ -125,10 +148,11 @@ fn certificate(why: &CertificateError, endpoint: &Endpoint, tls: &Tls) -> String
     }
 }
 
-fn refused(alert: AlertDescription, tls: &Tls) -> String {
+fn refused(alert: AlertDescription, tls: &Tls, asked: bool) -> String {
     use AlertDescription as A;
     let file = tls.client_certificate().filter(|p| p.exists());
     match (alert, file) {
+        (A::HandshakeFailure, _) if !asked => nothing_common(),
         (A::CertificateRequired | A::HandshakeFailure | A::AccessDenied, None) => format!(
             "the server wants a client certificate, and {}: give sslcert=FILE and sslkey=FILE",
             tls.shows()
@@ -136,10 +160,28 @@ fn refused(alert: AlertDescription, tls: &Tls) -> String {
         (A::NoApplicationProtocol, _) => {
             "the server speaks another protocol than Postgres's: look at host and port".into()
         }
-        (_, Some(path)) => format!(
-            "the server refuses the client certificate {}: {alert:?}",
-            path.display()
+        (A::ProtocolVersion, _) => {
+            "the server takes none of the TLS versions that are allowed here: look at ssl_min_protocol_version and \
+             ssl_max_protocol_version, here and there"
+                .into()
+        }
+        (_, Some(path)) if asked => format!(
+            "the server refuses the client certificate {}: {}",
+            path.display(),
+            of_ours(alert)
         ),
-        _ => format!("the server ended the TLS handshake: {alert:?}"),
+        _ => format!("the server ended the TLS handshake: {alert:?}, look into its log"),
+    }
+}
+
+/// What the server has against our certificate.
+fn of_ours(alert: AlertDescription) -> String {
+    use AlertDescription as A;
+    match alert {
+        A::UnknownCA => "its authority is not in the server's ssl_ca_file".into(),
+        A::CertificateExpired => "it has expired, or is not valid yet".into(),
+        A::CertificateRevoked => "it has been revoked".into(),
+        A::UnsupportedCertificate => "it is not for clients, by its extendedKeyUsage".into(),
+        alert => format!("{alert:?}, look into the server's log"),
     }
 }
