@@ -1,9 +1,10 @@
 //! How Postgres is reached: what was given (settings, from url, keyvalue, service; encoding), where that is (target, endpoint, wire),
-//! how it is protected (tls), the password (secret, password, passfile, person), one connection (open, gate, suits), one session with
+//! how it is protected (tls), the password (secret, password, passfile, person), one connection (open, attempt, gate, suits), one session with
 //! its settings (session, purpose, ear), what went wrong (fault, reasons), what to do about it (advice), and reading rows without
 //! trusting them (cells).
 
 pub mod advice;
+mod attempt;
 pub mod cells;
 mod ear;
 mod encoding;

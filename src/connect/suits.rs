@@ -1,7 +1,8 @@
 //! Is a server as `target_session_attrs` wants it?
 
 use super::Fault;
-use super::open::{Miss, Opened, silent};
+use super::attempt::{Miss, silent};
+use super::open::Opened;
 use super::target::Attrs;
 use tokio_postgres::SimpleQueryMessage;
 

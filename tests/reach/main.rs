@@ -5,8 +5,10 @@ mod common;
 
 mod binary;
 mod certificates;
+mod chains;
 mod hosts;
 mod passwords;
+mod refused;
 mod server;
 mod settings;
 mod tls;

@@ -1,14 +1,10 @@
 //! Every sslmode against every kind of certificate.
 
-use crate::certificates::{BELOW, HASHED, KEY, PHRASE, SERVERS, UNFIT};
+use crate::certificates::{KEY, PHRASE, SERVERS};
 use crate::server::{Outcome, jobtop, server};
-use jobtop::connect::session::Purpose;
-use jobtop::connect::{Session, Target};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 
 /// What the server says about it.
-const SSL: &str = "SELECT CASE WHEN ssl THEN version ELSE 'plain' END FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
+pub const SSL: &str = "SELECT CASE WHEN ssl THEN version ELSE 'plain' END FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
 
 const MODES: [&str; 6] = [
     "disable",
@@ -19,7 +15,7 @@ const MODES: [&str; 6] = [
     "verify-full",
 ];
 
-fn agrees(outcome: &Outcome) {
+pub fn agrees(outcome: &Outcome) {
     if let Ok((words, server)) = outcome {
         let said = match server.strip_prefix("TLSv") {
             Some(version) => words.starts_with(&format!("TLS {version}, ")),
@@ -78,260 +74,6 @@ async fn every_mode_does_what_libpqs_does() {
         }
     }
     insta::assert_snapshot!(seen);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn authorities_above_a_certificate_of_version_1_must_have_the_right_to_sign_it() {
-    let server = server();
-    for (name, taken) in BELOW {
-        let _turn = server.shows(&format!("below-{name}")).await;
-        let root = if name == "pinned" {
-            "pinned.crt"
-        } else {
-            "ca.crt"
-        };
-        let string = format!(
-            "host=localhost hostaddr=127.0.0.1 port={} user=anybody dbname=app sslmode=verify-full sslrootcert={}",
-            server.port,
-            server.certificates.path(root)
-        );
-        let ours = server.string(&string, &[], SSL).await;
-        agrees(&ours);
-        assert_eq!(ours.is_ok(), taken, "{name}: {ours:?}");
-        let theirs = server.psql(&["-d", &string], &[], SSL);
-        assert_eq!(theirs.is_ok(), taken, "{name}: libpq {theirs:?}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_trusted_certificate_that_is_no_authoritys_signs_nobody() {
-    let server = server();
-    for (name, why) in UNFIT {
-        let _turn = server.shows(&format!("under-{name}")).await;
-        let root = server.certificates.path(&format!("root-{name}.crt"));
-        for mode in ["require", "verify-full"] {
-            let string = format!(
-                "host=localhost hostaddr=127.0.0.1 port={} user=anybody dbname=app sslmode={mode} sslrootcert={root}",
-                server.port
-            );
-            let ours = server.string(&string, &[], SSL).await;
-            let theirs = server.psql(&["-d", &string], &[], SSL);
-            assert_eq!(
-                (ours.is_ok(), theirs.is_ok()),
-                (why.is_empty(), why.is_empty()),
-                "{name}: {ours:?} {theirs:?}"
-            );
-            if let Err(error) = ours {
-                assert!(error.contains(why), "{error}");
-            }
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_refuses_us_gets_no_password_in_the_clear() {
-    let server = server();
-    let _turn = server.shows("good").await;
-    let c = &server.certificates;
-    let key = c.copy("impostor.key", &server.directory("refused"), 0o600);
-    // the server sees it only after the handshake of 1.3
-    let string = format!(
-        "host=127.0.0.1 port={} user=clear password='s3cret:\\\\' dbname=app sslcert={} sslkey={key}",
-        server.port,
-        c.path("impostor.crt")
-    );
-    let error = server.string(&string, &[], SSL).await.expect_err("refused");
-    assert!(
-        error.contains("its authority is not in the server's ssl_ca_file"),
-        "{error}"
-    );
-    server.psql(&["-d", &string], &[], SSL).expect_err("libpq");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn no_way_of_tls_in_common_is_not_laid_at_a_certificate() {
-    let server = server();
-    let _turn = server.shows("good").await;
-    let string = format!(
-        "host=localhost hostaddr=127.0.0.1 port={} user=anybody dbname=app sslmode=require",
-        server.port
-    );
-    server.set("ssl_ecdh_curve = 'secp521r1'").await;
-    let error = server.string(&string, &[], SSL).await;
-    server.set("ssl_ecdh_curve = DEFAULT").await;
-    let error = error.expect_err("nothing in common");
-    assert!(error.contains("have nothing in common"), "{error}");
-    server.string(&string, &[], SSL).await.expect("again");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_postgres_is_not_spoken_to_in_the_clear() {
-    let server = server();
-    for (answer, words) in [
-        (b'H', "does not speak Postgres's protocol"),
-        (b'E', "answered with an error"),
-    ] {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
-        let port = listener.local_addr().expect("an address").port();
-        let heard = tokio::spawn(async move {
-            let (mut line, _) = listener.accept().await.expect("a line");
-            let mut question = [0; 8];
-            line.read_exact(&mut question).await.expect("asked for TLS");
-            line.write_all(&[answer]).await.expect("answered");
-            let mut more = Vec::new();
-            let _ = line.read_to_end(&mut more).await;
-            more.len()
-        });
-        let string = format!("host=127.0.0.1 port={port} user=anybody password=s dbname=app");
-        let error = server.string(&string, &[], SSL).await.expect_err("nobody");
-        assert!(error.contains(words), "{error}");
-        assert_eq!(heard.await.expect("heard"), 0, "nothing more was said");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_host_without_a_name_for_certificates_has_tls_all_the_same() {
-    let server = server();
-    let _turn = server.shows("good").await;
-    for host in ["-x.example", "/tmp/anywhere"] {
-        let string = format!(
-            "host={host} hostaddr=127.0.0.1 port={} user=anybody dbname=app sslmode=",
-            server.port
-        );
-        let ours = server.string(&format!("{string}require"), &[], SSL).await;
-        agrees(&ours);
-        ours.expect("as libpq");
-        server
-            .psql(&["-d", &format!("{string}require")], &[], SSL)
-            .expect("libpq");
-        let full = format!(
-            "{string}verify-full sslrootcert={}",
-            server.certificates.path("ca.crt")
-        );
-        let error = server.string(&full, &[], SSL).await.expect_err("no name");
-        assert!(
-            error.contains(&format!("no certificate can be for {host}")),
-            "{error}"
-        );
-        server.psql(&["-d", &full], &[], SSL).expect_err("libpq");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_of_version_1_proves_itself_and_us() {
-    let server = server();
-    let c = &server.certificates;
-    let base = format!(
-        "host=localhost hostaddr=127.0.0.1 port={} dbname=app",
-        server.port
-    );
-    {
-        let _turn = server.shows("v1").await;
-        for version in ["TLSv1.2", "TLSv1.3"] {
-            let string =
-                format!("{base} user=anybody sslmode=require ssl_max_protocol_version={version}");
-            let outcome = server.string(&string, &[], SSL).await;
-            agrees(&outcome);
-            assert_eq!(outcome.expect("as libpq").1, version);
-        }
-        let bound = format!(
-            "{base} user=scram password='s3cret:\\\\' sslmode=require channel_binding=require"
-        );
-        server
-            .string(&bound, &[], SSL)
-            .await
-            .expect("bound to that certificate");
-        let lists = format!(
-            "{base} user=anybody sslmode=verify-full sslrootcert={} sslcrl={}",
-            c.path("ca.crt"),
-            c.path("none.crl")
-        );
-        let error = server
-            .string(&lists, &[], SSL)
-            .await
-            .expect_err("not looked for");
-        assert!(error.contains("made without extensions"), "{error}");
-    }
-    let _turn = server.shows("good").await;
-    let here = server.directory("v1client");
-    let key = c.copy("client.key", &here, 0o600);
-    let stranger = c.copy("impostor.key", &here, 0o600);
-    for (key, fine) in [(&key, true), (&stranger, false)] {
-        let string = format!(
-            "{base} user=certified sslmode=require sslcert={} sslkey={key}",
-            c.path("v1client.crt")
-        );
-        let ours = server.string(&string, &[], "SELECT current_user").await;
-        let theirs = server.psql(&["-d", &string], &[], "SELECT current_user");
-        assert_eq!(
-            (ours.is_ok(), theirs.is_ok()),
-            (fine, fine),
-            "{ours:?} {theirs:?}"
-        );
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn going_on_without_tls_is_told_with_its_reason() {
-    let server = server();
-    let _turn = server.shows("expired").await;
-    let string = format!(
-        "host=localhost hostaddr=127.0.0.1 port={} user=anybody dbname=app sslrootcert={}",
-        server.port,
-        server.certificates.path("ca.crt")
-    );
-    let log = server.directory("unencrypted").join("log");
-    let why = "the server's certificate has expired";
-    let told = format!("not encrypted; with TLS: {why}");
-    let path = log.to_str().expect("a path");
-    let output = jobtop(server, &["--once", "--log", path, &string], &[]);
-    let said = String::from_utf8(output.stderr).expect("text");
-    assert_eq!(said.matches(&told).count(), 1, "{said}");
-    let log = std::fs::read_to_string(log).expect("a log");
-    let entry = log.lines().find(|l| l.contains("going on without it"));
-    let entry = entry.expect("an entry");
-    let error = entry.contains(" ERROR ") && entry.contains(&format!("reason=\"{why}"));
-    assert!(error, "{entry}");
-    let output = jobtop(server, &["doctor", &string], &[]);
-    let page = String::from_utf8(output.stdout).expect("text");
-    assert!(page.contains("TLS was tried first: the"), "{page}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_line_that_is_cut_under_tls_is_told_in_plain_words() {
-    let server = server();
-    let _turn = server.shows("good").await;
-    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
-    let here = listener.local_addr().expect("an address").port();
-    let there = server.port;
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let carry = tokio::spawn(async move {
-        let (mut client, _) = listener.accept().await.expect("a client");
-        let mut server = TcpStream::connect(("127.0.0.1", there))
-            .await
-            .expect("a line");
-        tokio::select! {
-            _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
-            _ = stopped => {}
-        }
-        // as the system does it for a process that was killed
-        client.shutdown().await.expect("the end");
-        client
-    });
-    let string = format!("host=127.0.0.1 port={here} user=anybody dbname=app sslmode=require");
-    let target = Target::parse(Some(&string)).expect("reads");
-    let session = Session::open(&target, Purpose::Poll, "jobtop")
-        .await
-        .expect("open");
-    assert!(session.reached.protection.starts_with("TLS"));
-    stop.send(()).expect("heard");
-    let _open = carry.await.expect("carried");
-    let error = session.query("SELECT 1", &[]).await.expect_err("cut");
-    assert!(error.closed, "{error:?}");
-    assert_eq!(
-        error.message,
-        "the connection was cut: did the server's process crash?"
-    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -509,126 +251,6 @@ async fn the_system_s_authorities_verify_the_whole_name() {
         let text = String::from_utf8_lossy(&text).into_owned();
         assert!(text.contains(words), "{host}: {text}");
     }
-}
-
-/// Settings, the mode, the environment, and what is said where it is refused.
-type Case<'a> = (String, &'a str, &'a [(&'a str, &'a str)], &'a str);
-
-#[tokio::test(flavor = "multi_thread")]
-async fn revoked_certificates_are_refused_where_libpq_refuses_them() {
-    let server = server();
-    let _turn = server.shows("good").await;
-    let c = &server.certificates;
-    let directory = |name: &str, file: &str, list: &str| {
-        let path = server.directory(name);
-        std::fs::copy(c.path(list), path.join(file)).expect("copied");
-        path.display().to_string()
-    };
-    let hashed_none = directory("crl-none", HASHED, "none.crl");
-    let hashed = directory("crl-revoked", HASHED, "revoked.crl");
-    let plain = directory("crl-plain", "revoked.crl", "none.crl");
-    let home = server.directory("home-with-crl");
-    std::fs::create_dir_all(home.join(".postgresql")).expect("a directory");
-    std::fs::copy(c.path("revoked.crl"), home.join(".postgresql/root.crl")).expect("copied");
-    let home = [("HOME", home.to_str().expect("a path"))];
-    let file = |name: &str| format!("sslcrl={}", c.path(name));
-    let rubbish = server.directory("crl-plain").join("rubbish");
-    std::fs::write(&rubbish, "rubbish").expect("written");
-    let rubbish = format!("sslcrl={}", rubbish.display());
-    let in_env = [
-        [("PGSSLCRL", c.path("revoked.crl"))],
-        [("PGSSLCRLDIR", hashed.clone())],
-    ];
-    let in_env = in_env.each_ref().map(|e| [(e[0].0, e[0].1.as_str())]);
-    let (gone, both) = ("revoked", "sslmode=verify-full");
-    let unknown = "has no list from the authority";
-    let mut cases: Vec<Case<'_>> = vec![
-        (String::new(), both, &[], ""),
-        (file("none.crl"), both, &[], ""),
-        (file("revoked.crl"), both, &[], gone),
-        (file("revoked.crl"), "sslmode=verify-ca", &[], gone),
-        (file("revoked.crl"), "sslmode=require", &[], gone),
-        // as with any certificate that is not trusted, without TLS then
-        (file("revoked.crl"), "sslmode=prefer", &[], ""),
-        (file("expired.crl"), both, &[], "has expired"),
-        (file("stranger.crl"), both, &[], unknown),
-        (file("ca.crt"), both, &[], unknown),
-        ("sslcrl=/nonexistent".into(), both, &[], ""),
-        (rubbish, both, &[], ""),
-        (format!("sslcrldir={hashed_none}"), both, &[], ""),
-        (format!("sslcrldir={hashed}"), both, &[], gone),
-        (
-            format!("{} sslcrldir={hashed}", file("stranger.crl")),
-            both,
-            &[],
-            gone,
-        ),
-        (format!("sslcrldir={plain}"), both, &[], unknown),
-        ("sslcrldir=/nonexistent".into(), both, &[], unknown),
-        (String::new(), both, &home, gone),
-        (file("none.crl"), both, &home, ""),
-    ];
-    cases.extend(
-        in_env
-            .iter()
-            .map(|env| (String::new(), both, env.as_slice(), gone)),
-    );
-    for (settings, mode, env, error) in &cases {
-        for root in [format!("sslrootcert={}", c.path("ca.crt")), String::new()] {
-            if root.is_empty() && mode != &"sslmode=require" {
-                continue;
-            }
-            let string = format!(
-                "host=localhost hostaddr=127.0.0.1 port={} user=anybody dbname=app {mode} {root} {settings}",
-                server.port
-            );
-            let ours = server.string(&string, env, SSL).await;
-            let theirs = server.psql(&["-d", &string], env, SSL);
-            let version = ours.as_ref().map(|o| o.1.as_str()).ok();
-            assert_eq!(
-                version,
-                theirs.as_deref().ok(),
-                "{string}: {ours:?}, libpq {theirs:?}"
-            );
-            match ours {
-                // nothing is verified without authorities
-                Ok(_) => assert!(error.is_empty() || root.is_empty(), "{string}"),
-                Err(said) => {
-                    assert!(
-                        !error.is_empty() && said.contains(error),
-                        "{string}: {said}"
-                    );
-                    // by its name, wherever it was given
-                    let set = settings.split(['=', ' ']).filter(|w| w.starts_with('/'));
-                    let mut files = set.chain(env.iter().map(|(_, path)| *path));
-                    assert!(files.all(|file| said.contains(file)), "{string}: {said}");
-                }
-            }
-        }
-    }
-    // who is its own authority has no list
-    drop(_turn);
-    let _turn = server.shows("own").await;
-    let string = format!(
-        "host=localhost port={} user=anybody dbname=app sslmode=verify-ca sslrootcert={} {}",
-        server.port,
-        c.path("own.crt"),
-        file("none.crl")
-    );
-    let error = server.string(&string, &[], SSL).await.expect_err("refused");
-    assert!(error.contains(unknown), "{error}");
-    server
-        .psql(&["-d", &string], &[], SSL)
-        .expect_err("refused");
-    // said where it was named
-    let string = format!(
-        "host={} port={} user=anybody dbname=app sslcrl=/nonexistent",
-        server.socket(),
-        server.port
-    );
-    let output = jobtop(server, &["tasks", &string], &[]);
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(text.contains("no revoked certificate is refused"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -890,11 +512,11 @@ async fn client_certificates_prove_who_we_are() {
         ),
         (
             format!("sslcert={good} sslkey={impostor}"),
-            "cannot be used",
+            "is not the one of",
         ),
         (
             format!("sslcert={} sslkey={impostor}", c.path("stranger.crt")),
-            "cannot be used",
+            "is not the one of",
         ),
         ("sslcert=/nonexistent".into(), "client certificate"),
         (
