@@ -87,6 +87,7 @@ impl App {
         self.arrived = self.now;
         self.sample_waits(&snapshot);
         let seen = self.snapshot.replace(snapshot.clone());
+        let old_failure = seen.as_ref().and_then(|s| s.server.tls_failed.clone());
         let mut before = std::mem::replace(&mut self.report, report);
         if (seen.as_ref()).is_some_and(|seen| back::another_database(seen, &snapshot)) {
             before = Arc::default();
@@ -102,8 +103,18 @@ impl App {
             (None, Some(changed)) => self.toast(tone, changed),
             (None, None) => {}
         }
+        self.unprotected(old_failure.as_deref());
         self.note_changes(&before);
         self.drop_vanished_marks();
+    }
+
+    /// The line was to be encrypted and is not: said once, since the header has no room for the reason.
+    fn unprotected(&mut self, before: Option<&str>) {
+        let server = self.snapshot.as_ref().map(|s| &s.server);
+        let now = server.and_then(|s| s.tls_failed.clone());
+        if let Some(why) = now.filter(|now| before != Some(now)) {
+            self.toast(Tone::Warning, format!("not encrypted; with TLS: {why}"));
+        }
     }
 
     /// Another database answers: what was chosen, opened and counted is of the one before, and its ids may be the same.

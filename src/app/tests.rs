@@ -378,6 +378,27 @@ fn the_report_adds_up() {
 }
 
 #[test]
+fn a_line_that_should_be_encrypted_is_told_with_its_reason_once() {
+    let mut app = fixture::incident();
+    let mut server = (**app.snapshot.as_ref().expect("data")).clone();
+    let mut said = |app: &mut App, why: Option<&str>| {
+        server.server.tls_failed = why.map(String::from);
+        news(
+            app,
+            News::Snapshot(Arc::new(server.clone()), Arc::default()),
+        );
+        let told =
+            |l: &&crate::app::state::LogLine| l.text.starts_with("not encrypted; with TLS: ");
+        app.log.iter().filter(told).count()
+    };
+    assert_eq!(said(&mut app, None), 0);
+    assert_eq!(said(&mut app, Some("it has expired")), 1);
+    assert_eq!(said(&mut app, Some("it has expired")), 1);
+    assert_eq!(said(&mut app, None), 1);
+    assert_eq!(said(&mut app, Some("it has expired")), 2);
+}
+
+#[test]
 fn a_lost_database_leaves_everything_and_is_found_again() {
     let mut app = ready();
     let before = shown(&app);

@@ -47,6 +47,7 @@ pub fn login(fault: &Fault, target: &Target) -> Option<String> {
                 tls.shows()
             ));
         }
+        Some("28000") if !both && has("pg_hba.conf") => ALLOW,
         Some("28000") if has("certificate authentication failed") => return Some(tls.shows()),
         _ => return None,
     };

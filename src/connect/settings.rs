@@ -3,7 +3,7 @@
 
 use super::person::Ask;
 use super::{Secret, encoding, keyvalue, service, url};
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -158,7 +158,9 @@ impl Settings {
         };
         if let Some(name) = named("service", "PGSERVICE") {
             let file = named("servicefile", "PGSERVICEFILE");
-            settings.add(service::find(&name, file.as_deref(), env)?, Origin::Service)?;
+            let pairs = service::find(&name, file.as_deref(), env)?;
+            let wrong = || format!("the service {name:?} of the service file is wrong");
+            settings.add(pairs, Origin::Service).with_context(wrong)?;
         }
         for (key, variable, _) in known() {
             if let Some(value) = env(variable).filter(|_| !variable.is_empty()) {

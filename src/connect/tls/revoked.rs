@@ -57,7 +57,7 @@ impl Places {
         let path = self.file.as_ref()?;
         file_of_lists(path).is_none().then(|| {
             format!(
-                "no revoked certificate is refused for sslcrl, as with psql: {} is no PEM file",
+                "no revoked certificate is refused for sslcrl, as with psql: {} cannot be read, or is no PEM file",
                 path.display()
             )
         })

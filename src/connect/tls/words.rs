@@ -115,7 +115,7 @@ fn certificate(why: &CertificateError, endpoint: &Endpoint, tls: &Tls) -> String
              shows it"
         ),
         E::UnknownRevocationStatus => format!(
-            "{lists} has no list from the authority of the server's certificate: add that, or do without lists"
+            "{lists} has no list from the authority of the server's certificate, or of one above it: add that, or do without lists"
         ),
         E::ExpiredRevocationList | E::ExpiredRevocationListContext { .. } => format!(
             "the list of revoked certificates has expired in {lists}: fetch the authority's new one"
