@@ -3,6 +3,7 @@
 mod common;
 
 use common::place::Place;
+use std::time::Duration;
 
 #[test]
 fn a_locked_task_table_costs_its_panes_only() {
@@ -131,6 +132,22 @@ fn a_queue_that_loses_its_table_is_missed_and_found_again() {
     place.sql("ALTER TABLE agent_queue.tasks_old RENAME TO tasks");
     pty.wait("the queue again", |s| {
         s.contains("parser") && !s.contains("CRITICAL")
+    });
+    pty.keys("q");
+    assert_eq!(pty.exit_code(), 0);
+}
+
+#[test]
+fn a_queue_that_is_made_while_somebody_looks_is_found_soon() {
+    let place = Place::new("made");
+    place.sql("DROP SCHEMA agent_queue CASCADE");
+    let mut pty = place.watch(&[], 160, 45);
+    pty.wait_text("no queue found");
+    let (code, _, said) = place.run(&["migrate", &place.url]);
+    assert_eq!(code, 0, "{said}");
+    // five times what is promised
+    pty.wait_within(Duration::from_secs(25), "queue", |s| {
+        !s.contains("no queue found")
     });
     pty.keys("q");
     assert_eq!(pty.exit_code(), 0);

@@ -21,8 +21,11 @@ use crate::probe::server::Server;
 use crate::probe::{ProbeHealth, Snapshot, cost, leases, maintenance};
 use crate::queue::Half;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tracing::{Instrument, info};
+
+/// In a database without a queue one is looked for so often: somebody may be about to make one.
+const NONE_YET: Duration = Duration::from_secs(5);
 
 /// The probes, their slots, and what they know.
 pub struct Round {
@@ -216,6 +219,9 @@ impl Round {
             self.slots.detect.hurry();
         }
         probe!(db, self.slots.detect, self.detect(db));
+        if self.queues.instances().next().is_none() {
+            self.slots.detect.soon(Instant::now(), NONE_YET);
+        }
         let limit = self.config.thresholds.notify_unlisten;
         self.listen.follow(db, &mut self.snapshot, limit).await?;
         let Some(now) = self.activity.as_ref().map(|a| a.now) else {

@@ -53,6 +53,13 @@ impl Slot {
         self.due.is_none_or(|due| due <= now)
     }
 
+    /// It is due within that time, unless it fails.
+    pub fn soon(&mut self, now: Instant, within: Duration) {
+        if self.failures == 0 {
+            self.due = self.due.map(|due| due.min(now + within));
+        }
+    }
+
     /// When it will be due; `None` where it is due now, or fails.
     pub fn next(&self) -> Option<Instant> {
         self.due.filter(|_| self.failures == 0)
