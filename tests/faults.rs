@@ -123,6 +123,29 @@ fn a_row_locked_by_somebody_is_skipped_at_once() {
 }
 
 #[test]
+fn what_was_read_before_a_new_session_is_as_old_as_it_is() {
+    let place = Place::new("renewed");
+    let mut pty = place.watch(&[], 160, 45);
+    pty.wait_text("parser");
+    let (client, runtime) = place.client();
+    runtime.block_on(async {
+        let lock = "BEGIN; LOCK TABLE agent_queue.tasks IN ACCESS EXCLUSIVE MODE";
+        client.batch_execute(lock).await.expect("locked");
+    });
+    pty.wait("an age", |s| s.contains("TASKS  as of "));
+    let ours = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'jobtop' \
+                AND datname = current_database()";
+    place.sql(ours);
+    pty.wait_text("back after");
+    pty.wait("an age again", |s| s.contains("TASKS  as of "));
+    assert!(!pty.screen().contains("never read"), "{}", pty.screen());
+    runtime.block_on(async { client.batch_execute("ROLLBACK").await.expect("released") });
+    pty.wait_no_text("as of ");
+    pty.keys("q");
+    pty.exit_code();
+}
+
+#[test]
 fn a_queue_that_loses_its_table_is_missed_and_found_again() {
     let place = Place::new("vanished");
     let mut pty = place.watch(&[], 160, 45);

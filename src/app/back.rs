@@ -81,6 +81,13 @@ fn writes(old: &Server, new: &Server) -> Option<String> {
     })
 }
 
+/// What a loss with that reason meant for others, where the server is the one from before.
+pub fn crashed(reason: &str) -> Option<String> {
+    // crash_shutdown: the postmaster ends every session
+    let crash = reason.contains("(57P02)");
+    crash.then(|| "a server process had crashed, and all sessions with it".into())
+}
+
 const BACK: &str = "back after ";
 
 /// Is it such a sentence?

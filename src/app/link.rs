@@ -79,9 +79,9 @@ impl App {
     }
 
     fn take(&mut self, snapshot: Arc<Snapshot>, report: Arc<Report>) {
-        let lost = match self.link {
-            Link::Lost { since, .. } => Some(since),
-            _ => None,
+        let (lost, crashed) = match &self.link {
+            Link::Lost { since, reason, .. } => (Some(*since), back::crashed(reason)),
+            _ => (None, None),
         };
         self.link = Link::Live;
         self.arrived = self.now;
@@ -93,7 +93,9 @@ impl App {
             before = Arc::default();
             self.let_go();
         }
-        let changed = seen.and_then(|seen| back::changed(&seen, &snapshot));
+        let changed = seen
+            .and_then(|seen| back::changed(&seen, &snapshot))
+            .or(crashed);
         // who looks away must not miss that it is another one
         let tone = changed.as_ref().map_or(Tone::Info, |_| Tone::Warning);
         match (lost, changed) {

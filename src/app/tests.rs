@@ -378,6 +378,27 @@ fn the_report_adds_up() {
 }
 
 #[test]
+fn a_crash_that_ended_all_sessions_is_told_with_the_return() {
+    let mut app = fixture::incident();
+    let seen = app.snapshot.clone().expect("data");
+    let reason = "terminating connection because of crash of another server process (57P02)";
+    let reason = reason.to_string();
+    news(
+        &mut app,
+        News::Lost {
+            reason,
+            retry_in: 1.0,
+        },
+    );
+    news(&mut app, News::Snapshot(seen, Arc::default()));
+    assert!(
+        toasts(&app).contains("a server process had crashed"),
+        "{}",
+        toasts(&app)
+    );
+}
+
+#[test]
 fn a_line_that_should_be_encrypted_is_told_with_its_reason_once() {
     let mut app = fixture::incident();
     let mut server = (**app.snapshot.as_ref().expect("data")).clone();

@@ -88,7 +88,7 @@ impl Round {
 
     /// A new session: everything is due, nothing is listened to.
     pub fn connected(&mut self) {
-        self.slots = Slots::new();
+        self.slots.renew();
         self.listen.connected();
         self.fresh = true;
     }
@@ -161,9 +161,7 @@ impl Round {
             ..Snapshot::default()
         };
         self.forget();
-        // unlike `hurry` it does not wait for a breaker that the other one opened
-        self.slots.detect.retry();
-        self.slots.retry_queues();
+        self.slots = Slots::new();
     }
 
     /// Runs what is due of the connection half. Fails only when the session is gone.
@@ -187,7 +185,7 @@ impl Round {
         });
         if restarted {
             // behind a pooler; it may even be another server
-            self.slots = Slots::new();
+            self.slots.renew();
             self.fresh = true;
         }
         if promoted || restarted {

@@ -65,6 +65,14 @@ impl Slot {
         self.due.filter(|_| self.failures == 0)
     }
 
+    /// As new, but for when it last succeeded.
+    pub fn renew(&mut self) {
+        *self = Self {
+            last_good: self.last_good,
+            ..Self::new(self.name, self.every, self.deadline)
+        };
+    }
+
     /// Makes it due at once, unless its breaker is open.
     pub fn hurry(&mut self) {
         if self.failures == 0 {
@@ -181,6 +189,19 @@ mod tests {
         slot.done(now, Ok(())).expect("fine");
         assert!(slot.due(now));
         assert_eq!(slot.health(now).error, None);
+    }
+
+    #[test]
+    fn a_new_session_tries_at_once_and_what_was_read_is_as_old_as_it_is() {
+        let mut slot = Slot::new("tasks", Duration::from_secs(1), Duration::from_secs(2));
+        let begun = Instant::now();
+        let at = |s: u64| begun + Duration::from_secs(s);
+        slot.done(begun, Ok(())).expect("kept");
+        slot.done(at(2), Err(Fault::own("locked"))).expect("kept");
+        slot.renew();
+        assert!(slot.due(at(2)) && !slot.failing());
+        let health = slot.health(at(9));
+        assert_eq!((health.age_s, health.error), (Some(9.0), None));
     }
 
     #[test]

@@ -43,6 +43,13 @@ impl Slots {
         }
     }
 
+    /// A new session: all are due, whatever failed in the one before. What was read stays as old as it is.
+    pub fn renew(&mut self) {
+        for slot in self.all() {
+            slot.renew();
+        }
+    }
+
     /// What kept the tables of the queues from being read is over: all that read them are due.
     pub fn retry_queues(&mut self) {
         let slots = [

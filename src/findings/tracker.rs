@@ -126,6 +126,7 @@ impl Tracker {
         let known = whole.known();
         let snapshot = known.as_ref();
         let patience = Ctx::new(snapshot, &self.config, now, self.lasts).patience();
+        let interval = self.config.interval.max(snapshot.own.interval_s);
         let step = self.last.map_or(0.0, |last| now - last);
         let torn = step < 0.0 || step > patience;
         let fresh = self.last.is_none() || step != 0.0;
@@ -140,10 +141,9 @@ impl Tracker {
                     "{} explains what it does not say it may",
                     rule.name()
                 );
-                see(&mut self.tracks, rank, trigger, now, fresh);
+                see(&mut self.tracks, rank, trigger, now, fresh, grace(interval));
             }
         }
-        let interval = self.config.interval.max(snapshot.own.interval_s);
         let clear_after = self.config.thresholds.clear_after;
         let before = self.last.unwrap_or(now);
         for ((rank, _), track) in &mut self.tracks {
@@ -220,7 +220,8 @@ impl Tracker {
             .values()
             .any(|t| !t.fired && t.last == now && t.trigger.severity > Severity::Info);
         let mut findings: Vec<Finding> = order::order(&active);
-        let verdict = verdict::verdict(ctx, &findings, undecided);
+        let layers = where_line::layers(ctx, &active);
+        let verdict = verdict::verdict(ctx, &findings, &layers, undecided);
         let told = [("last known", last_known), ("over", over)];
         for (word, tracks) in &told {
             findings.extend(order::order(tracks).into_iter().map(|f| Finding {
@@ -231,7 +232,7 @@ impl Tracker {
         }
         Report {
             verdict,
-            layers: where_line::layers(ctx, &active),
+            layers,
             findings,
         }
     }
@@ -258,12 +259,15 @@ fn see(
     trigger: Trigger,
     now: f64,
     fresh: bool,
+    grace: f64,
 ) {
     let began = trigger.began_s.map_or(now, |s| now - s);
     let key = (rank, trigger.key.clone());
     match tracks.get_mut(&key) {
         Some(track) => {
-            if track.last == f64::NEG_INFINITY {
+            // one that was over and tells itself since when is another one of its kind
+            let another = trigger.began_s.is_some() && now - track.last > grace;
+            if track.last == f64::NEG_INFINITY || another {
                 track.first = now;
             }
             track.looks = track.looks.saturating_add(u32::from(fresh));

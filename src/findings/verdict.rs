@@ -2,7 +2,7 @@
 
 use super::rule::Ctx;
 use super::words::{clean, count, duration, plural, rate};
-use super::{Finding, Severity};
+use super::{Finding, Mark, Severity, Where, where_line};
 use crate::probe::State;
 use crate::probe::queues::Queue;
 use crate::probe::stages::StageName;
@@ -13,7 +13,7 @@ const FAR: f64 = 5.0;
 const MINUTE: f64 = 60.0;
 
 /// The gravest finding's sentence; where there is none, figures that show it.
-pub fn verdict(ctx: &Ctx, findings: &[Finding], undecided: bool) -> String {
+pub fn verdict(ctx: &Ctx, findings: &[Finding], layers: &Where, undecided: bool) -> String {
     if let Some(first) = findings.first().filter(|f| f.severity > Severity::Info) {
         return first.sentence.clone();
     }
@@ -25,8 +25,21 @@ pub fn verdict(ctx: &Ctx, findings: &[Finding], undecided: bool) -> String {
         return format!("{}: {figures}", clean(&why, 160));
     }
     let blind = ["limited-view", "unreadable"];
-    if findings.iter().any(|f| blind.contains(&f.rule.as_str())) {
+    let stale = || {
+        ["queues", "leases"]
+            .iter()
+            .any(|p| where_line::stale(ctx, p).is_some())
+    };
+    if findings.iter().any(|f| blind.contains(&f.rule.as_str())) || stale() {
         return format!("nothing wrong in what can be seen: {figures}");
+    }
+    // a mark that no finding stands behind yet; outside's come and go
+    let marked = [("queue", &layers.queue), ("database", &layers.database)];
+    let marked = marked
+        .iter()
+        .find(|(_, l)| matches!(l.mark, Mark::Warn | Mark::Bad));
+    if let Some((name, layer)) = marked {
+        return format!("no finding yet, but {name} {}: {figures}", layer.text);
     }
     match overdue(ctx) {
         Some(oldest) => format!("all is well; {oldest}; {}", pace(&ctx.snapshot.queues)),

@@ -79,7 +79,7 @@ fn unreadable(ctx: &Ctx, probe: &str) -> Option<Layer> {
 }
 
 /// Why a probe's data is not worth a mark, if so.
-fn stale(ctx: &Ctx, probe: &str) -> Option<Layer> {
+pub fn stale(ctx: &Ctx, probe: &str) -> Option<Layer> {
     if ctx.snapshot.all_gone().is_some() {
         return Some(layer(Mark::Unknown, "gone"));
     }

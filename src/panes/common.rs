@@ -123,7 +123,7 @@ pub fn drain(queue: &Queue) -> Drain {
 
 /// Tasks in a state over all queues, at least, where a system is gone or half there; `None` where no queue knows.
 pub fn total(snapshot: &Snapshot, state: State) -> Option<Count> {
-    if snapshot.unread("queues").is_some() {
+    if snapshot.unread("queues").is_some() || snapshot.no_queue().is_some() {
         return None;
     }
     let known = |q: &&Queue| snapshot.half_of(&q.system, &q.schema).is_none();

@@ -124,7 +124,7 @@ fn rows_alone(rows: &Shown) -> usize {
 }
 
 /// Data of a probe that fails is called old after so many seconds: a look or two may fail without meaning much.
-const OLD: f64 = 5.0;
+pub(super) const OLD: f64 = 5.0;
 
 /// Age of what a pane shows, where its probe fails and the rest of the screen is newer; and who is in its way.
 fn behind(app: &App, pane: PaneId) -> Option<String> {

@@ -1,5 +1,6 @@
 //! The flow of a queue: arrivals, finished tasks and failed attempts by minute, now against usual.
 
+use super::block::OLD;
 use super::fmt;
 use super::glyphs::LEVELS;
 use super::text::{Align, dim, ink, pad, spread, text};
@@ -23,8 +24,9 @@ struct Series {
 /// Four lines: the time axis, in, done, failed attempts. One column a minute, at most an hour. Without any colour that
 /// asks for attention where the queue is not read any more.
 pub fn lines(snapshot: &Snapshot, queue: &Queue, width: u16) -> Vec<Line<'static>> {
-    let mut lines = inked(snapshot, queue, width);
-    if snapshot.half_of(&queue.system, &queue.schema).is_some() {
+    let old = old(snapshot, queue);
+    let mut lines = inked(snapshot, queue, width, old);
+    if old.is_some() {
         for span in lines.iter_mut().flat_map(|l| &mut l.spans) {
             span.style = Ink::Dim.into();
         }
@@ -32,7 +34,17 @@ pub fn lines(snapshot: &Snapshot, queue: &Queue, width: u16) -> Vec<Line<'static
     lines
 }
 
-fn inked(snapshot: &Snapshot, queue: &Queue, width: u16) -> Vec<Line<'static>> {
+/// Seconds since the history of a queue that is not read any more was read last.
+fn old(snapshot: &Snapshot, queue: &Queue) -> Option<f64> {
+    if let Some(half) = snapshot.half_of(&queue.system, &queue.schema) {
+        return half.age_s;
+    }
+    let mut probes = snapshot.probes.iter();
+    let finished = probes.find(|p| p.name == "finished" && p.error.is_some())?;
+    finished.age_s.filter(|age| *age > OLD)
+}
+
+fn inked(snapshot: &Snapshot, queue: &Queue, width: u16, old: Option<f64>) -> Vec<Line<'static>> {
     let width = usize::from(width);
     let label = if width >= 96 { 17 } else { 9 };
     let columns = width.saturating_sub(3 + label + 2 + 16).min(60);
@@ -91,7 +103,7 @@ fn inked(snapshot: &Snapshot, queue: &Queue, width: u16) -> Vec<Line<'static>> {
         .map_or(f64::MAX, |u| (3.0 * u).max(5.0));
     let own = top(&failed).max(8.0);
     vec![
-        axis(snapshot, queue, label, columns),
+        axis(snapshot, queue, label, columns, old),
         row(names[0], arrived, scale, None, f64::MAX),
         row(
             names[1],
@@ -106,7 +118,14 @@ fn inked(snapshot: &Snapshot, queue: &Queue, width: u16) -> Vec<Line<'static>> {
 
 /// The block's heading: the queue, and the time at the start, in the middle and at the end of the charts. A long
 /// name takes the place of the first.
-fn axis(snapshot: &Snapshot, queue: &Queue, label: usize, columns: usize) -> Line<'static> {
+fn axis(
+    snapshot: &Snapshot,
+    queue: &Queue,
+    label: usize,
+    columns: usize,
+    old: Option<f64>,
+) -> Line<'static> {
+    let last = old.map_or("now".into(), |age| format!("{} ago", fmt::duration(age)));
     let now = snapshot.taken_at;
     let at = |back: usize| fmt::minute(now.map(|n| n.plus(-60.0 * back as f64)));
     let name = format!("FLOW {}", super::clean::clean(&queue.queue));
@@ -133,7 +152,7 @@ fn axis(snapshot: &Snapshot, queue: &Queue, label: usize, columns: usize) -> Lin
         Span::raw(" "),
         ink(&named, Ink::Title),
         dim(&line[named.len()..]),
-        dim(format!("{:>10}{:>8}", "now", "usual")),
+        dim(format!("{last:>10}{:>8}", "usual")),
     ])
 }
 

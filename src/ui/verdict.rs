@@ -143,8 +143,10 @@ pub(super) fn sentence(
     let reserved: usize = tail.iter().map(|s| super::clean::width(&s.content)).sum();
     if lines.len() > most {
         let kept = lines.split_off(most - 1);
-        let rest = kept.into_iter().flat_map(|l| l.spans).collect::<Vec<_>>();
-        lines.push(Line::from(rest));
+        // one line goes on where the next begins, behind its indent
+        let rest = kept.into_iter().enumerate();
+        let rest = rest.flat_map(|(n, l)| l.spans.into_iter().skip(usize::from(n > 0)));
+        lines.push(Line::from(rest.collect::<Vec<_>>()));
     }
     if let Some(last) = lines.pop() {
         let room = width.saturating_sub(if reserved > 0 { reserved + 2 } else { 1 });
@@ -264,4 +266,23 @@ fn also(report: &Report, others: &[&Finding], width: usize) -> Option<Line<'stat
         spans.extend(fit(one, each).spans);
     }
     Some(spread(spans, &[right], width))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_that_is_cut_has_no_gap() {
+        let words = "one two three four five six seven eight nine ten eleven twelve";
+        for width in 12..40 {
+            let lines = sentence(Line::from(words), Vec::new(), width, 3, 2);
+            let text: Vec<String> = lines.iter().map(Line::to_string).collect();
+            assert!(
+                lines.len() <= 2 && text.iter().all(|l| super::super::clean::width(l) <= width)
+            );
+            let inner = text.iter().any(|l| l.trim().contains("  "));
+            assert!(!inner, "{text:?}");
+        }
+    }
 }

@@ -103,12 +103,13 @@ impl LimitedView {
 /// One that was found again elsewhere.
 fn moved(moved: &Moved) -> Trigger {
     let system = label(&moved.system, &moved.schema);
-    let sentence = format!("{system} is now {}", moved.now);
-    Trigger::new(
-        format!("moved/{system}"),
-        Severity::Info,
-        clean(&sentence, 200),
-    )
+    let (severity, follows) = match moved.now.starts_with("in schema") {
+        true => (Severity::Warning, ": whoever uses the old name fails"),
+        // only the profile is another
+        false => (Severity::Info, ""),
+    };
+    let sentence = format!("{system} is now {}{follows}", moved.now);
+    Trigger::new(format!("moved/{system}"), severity, clean(&sentence, 200))
 }
 
 /// Systems of which nothing can be read, since a part of them is missing.
@@ -309,7 +310,7 @@ mod tests {
         });
         assert_eq!(
             says(RULE, &moved),
-            "agent_queue in schema a is now in schema b"
+            "agent_queue in schema a is now in schema b: whoever uses the old name fails"
         );
     }
 

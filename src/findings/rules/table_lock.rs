@@ -225,10 +225,18 @@ fn waited_for(
     let waiter = ctx.short(first.pid);
     let waited = duration(first.waiting_s);
     let (table_name, queue) = (name(bare(table)), queue(others));
+    // who idles there will not end by himself
+    let idles = root.and_then(|pid| ctx.session(pid));
+    let idles = idles.filter(|s| s.idle_in_transaction());
+    let ends = idles.and(root).map_or(String::new(), |pid| {
+        format!("; pg_terminate_backend({pid}) ends it")
+    });
     let sentence = if migration.is_some() {
-        format!("nothing can touch {table_name}: {waiter} waits {waited}{behind}{queue}{more}")
+        format!(
+            "nothing can touch {table_name}: {waiter} waits {waited}{behind}{queue}{ends}{more}"
+        )
     } else {
-        format!("{waiter} waits {waited} for {table_name}{behind}{queue}{more}")
+        format!("{waiter} waits {waited} for {table_name}{behind}{queue}{ends}{more}")
     };
     let severity = if migration.is_some() || others >= 2 {
         Severity::Critical

@@ -2,8 +2,10 @@
 
 use super::build::*;
 use super::example;
-use crate::findings::{Report, Severity};
-use crate::probe::{Snapshot, State};
+use crate::config::Config;
+use crate::findings::{Report, Severity, Tracker};
+use crate::probe::locks::Exclusive;
+use crate::probe::{ProbeHealth, Snapshot, State};
 
 fn list(report: &Report) -> Vec<(&str, Option<&str>)> {
     report
@@ -220,5 +222,44 @@ fn what_fills_the_server_comes_before_all_that_is_as_grave() {
             ("connections", Some("lock-wait")),
             ("owners-gone", None),
         ]
+    );
+}
+
+#[test]
+fn a_mark_without_a_finding_is_not_well() {
+    let mut s = with(|_| {});
+    assert!(
+        once(&s).verdict.starts_with("all is well"),
+        "{}",
+        once(&s).verdict
+    );
+    s.exclusive = vec![Exclusive {
+        relation: "agent_queue.tasks".into(),
+        pid: 4711,
+        granted: true,
+        ..Exclusive::default()
+    }];
+    // seen for a second only: no finding yet
+    let twice = |s: &Snapshot| {
+        let mut tracker = Tracker::new(&Config::default());
+        tracker.update(s);
+        let mut later = s.clone();
+        later.taken_at = s.taken_at.map(|t| t.plus(1.0));
+        tracker.update(&later)
+    };
+    let report = twice(&s);
+    assert_eq!(report.findings, []);
+    let said = "no finding yet, but database tasks locked: ";
+    assert!(report.verdict.starts_with(said), "{}", report.verdict);
+    s.probes = vec![ProbeHealth {
+        name: "queues".into(),
+        age_s: Some(9.0),
+        error: Some("lock timeout (55P03)".into()),
+        ..ProbeHealth::default()
+    }];
+    let blind = twice(&s).verdict;
+    assert!(
+        blind.starts_with("nothing wrong in what can be seen"),
+        "{blind}"
     );
 }

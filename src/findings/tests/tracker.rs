@@ -191,6 +191,24 @@ fn sessions_that_share_a_pid_are_told_apart() {
     assert_eq!(since(&watch.see(other, 1.0), "idle-in-transaction"), None);
 }
 
+#[test]
+fn one_that_tells_since_when_begins_anew_after_it_was_over() {
+    let mut watch = Watch::new();
+    let lock = |age: f64| {
+        let mut s = example("table-lock");
+        s.blocked.iter_mut().for_each(|b| b.waiting_s = age);
+        s
+    };
+    watch.see(lock(40.0), 0.0);
+    assert_eq!(since(&watch.see(lock(41.0), 1.0), "table-lock"), Some(41.0));
+    // a refresh without it is the same one still
+    watch.see(calm(), 2.0);
+    assert_eq!(since(&watch.see(lock(7.0), 3.0), "table-lock"), Some(7.0));
+    watch.see(calm(), 4.0);
+    watch.see(calm(), 10.0);
+    assert_eq!(since(&watch.see(lock(6.0), 20.0), "table-lock"), Some(6.0));
+}
+
 /// The same, of a reference queue that lost a column.
 fn half(mut s: Snapshot) -> Snapshot {
     s.half_there = vec![HalfThere {
