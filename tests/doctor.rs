@@ -285,7 +285,7 @@ fn a_pooler_that_drops_the_sessions_settings_is_named() {
     assert_eq!(line(&page, "self-test").0, "ok");
     assert_eq!(
         line(&page, "encryption").1,
-        "none: it stays on this machine"
+        "none to a port of this machine; what a tunnel or a proxy there does beyond it is not known here"
     );
 }
 
