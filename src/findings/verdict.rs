@@ -34,7 +34,11 @@ pub fn verdict(ctx: &Ctx, findings: &[Finding], layers: &Where, undecided: bool)
         return format!("nothing wrong in what can be seen: {figures}");
     }
     // a mark that no finding stands behind yet; outside's come and go
-    let marked = [("queue", &layers.queue), ("database", &layers.database)];
+    let marked = [
+        ("queue", &layers.queue),
+        ("workers", &layers.workers),
+        ("database", &layers.database),
+    ];
     let marked = marked
         .iter()
         .find(|(_, l)| matches!(l.mark, Mark::Warn | Mark::Bad));

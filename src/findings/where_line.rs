@@ -187,7 +187,7 @@ fn workers(ctx: &Ctx) -> Layer {
         .iter()
         .any(|w| w.session != Seen::Unknown);
     let due = ctx.snapshot.queues.iter().any(|q| q.n(State::Ready) > 0);
-    if known && due && !ctx.snapshot.workers.iter().any(sign) {
+    if (known || silent(ctx)) && due && !ctx.snapshot.workers.iter().any(sign) {
         return layer(Mark::Warn, "none seen now");
     }
     let expired = ctx.snapshot.leases.len() as u64;
@@ -196,6 +196,15 @@ fn workers(ctx: &Ctx) -> Layer {
         return layer(Mark::Good, format!("{} just expired", count(expired)));
     }
     layer(Mark::Good, plural(workers, "worker", "workers"))
+}
+
+/// Nothing was finished in this minute and the one before, anywhere: who has no session that we may see is not heard either.
+fn silent(ctx: &Ctx) -> bool {
+    let none = |flow: &Flow| {
+        let done = flow.finished.as_ref();
+        done.is_some_and(|done| done.iter().rev().take(2).all(|n| *n == 0))
+    };
+    !ctx.snapshot.flow.is_empty() && ctx.snapshot.flow.iter().all(none)
 }
 
 fn database(ctx: &Ctx) -> Layer {

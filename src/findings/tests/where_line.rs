@@ -4,6 +4,7 @@ use super::build::*;
 use super::example;
 use crate::findings::{Mark, Report};
 use crate::probe::flow::Flow;
+use crate::probe::leases::Seen;
 use crate::probe::{ProbeHealth, Snapshot, State};
 
 fn line(report: &Report) -> String {
@@ -199,4 +200,27 @@ fn a_queue_that_stands_still_says_for_how_long() {
         s.flow[0].finished.as_mut().expect("known")[..28].fill(0);
     }));
     assert_eq!(rare.layers.queue.mark, Mark::Good);
+}
+
+#[test]
+fn workers_of_whom_nothing_is_seen_or_heard_are_not_well() {
+    // sessions of other roles are hidden: who is connected cannot be told
+    let gone = |minutes: usize, change: fn(&mut Snapshot)| {
+        let mut s = with(|s| standstill(s, minutes));
+        for worker in &mut s.workers {
+            (worker.holds, worker.session) = (0, Seen::Unknown);
+        }
+        count(&mut s.queues[0], State::Ready, 5);
+        change(&mut s);
+        once(&s)
+    };
+    let report = gone(2, |_| {});
+    assert_eq!(report.layers.workers.text, "none seen now");
+    let said = "no finding yet, but queue 0 done in 2m: ";
+    assert!(report.verdict.starts_with(said), "{}", report.verdict);
+    let good = |report: Report| report.layers.workers.mark == Mark::Good;
+    assert!(good(gone(1, |_| {})), "the minute has only begun");
+    assert!(good(gone(2, |s| s.workers[0].holds = 1)), "one works long");
+    assert!(good(gone(2, |s| s.workers[0].session = Seen::Seen)));
+    assert!(good(gone(2, |s| count(&mut s.queues[0], State::Ready, 0))));
 }
