@@ -116,7 +116,9 @@ fn a_standby_that_is_cut_off_says_how_old_its_tasks_are_until_it_is_fed_again() 
     assert_eq!(server(&place, &url("mona"))["wal_receiver"], true);
     assert_eq!(server(&place, &place.url)["wal_receiver"], Value::Null);
 
-    let mut pty = watching(&url("mona"), &[]);
+    let mut pty = watching(&url("postgres"), &[]);
+    place.sql("SET search_path = agent_queue; SELECT enqueue('newest', 'parse')");
+    pty.wait("a change", |s| s.contains("standby, last change "));
     let begun = Instant::now();
     standby.value("ALTER SYSTEM SET primary_conninfo = 'host=127.0.0.1 port=1'");
     standby.value("SELECT pg_reload_conf()::text");
@@ -133,7 +135,7 @@ fn a_standby_that_is_cut_off_says_how_old_its_tasks_are_until_it_is_fed_again() 
     for layer in ["queue ? as of ", "workers ? as of "] {
         assert!(said.contains(layer), "{layer:?} in {said}");
     }
-    let (_, out, err) = place.run(&[&url("mona"), "--check"]);
+    let (_, out, err) = place.run(&[&url("postgres"), "--check"]);
     assert!(out.starts_with("this standby gets nothing"), "{out}{err}");
     assert_eq!(server(&place, &url("mona"))["wal_receiver"], false);
     let (code, page, _) = place.run(&["doctor", &url("mona")]);
