@@ -303,3 +303,34 @@ fn rights_taken_meanwhile_are_told_with_the_grant_and_come_back_at_once() {
     let found = finding(&told, "unreadable").expect("the finding");
     assert_eq!(found["severity"], "info", "{found}");
 }
+
+#[test]
+fn who_has_the_monitors_role_is_told_what_that_role_lacks() {
+    let place = Place::new("locked");
+    let url = ordinary(&place, "loses_rights_of_a_role");
+    let denied = || json(&place, &url)["denied"].clone();
+    for (taken, lacking) in [
+        (
+            "SELECT ON agent_queue.tasks",
+            "SELECT ON \"agent_queue\".\"tasks\"",
+        ),
+        (
+            "USAGE ON SCHEMA agent_queue",
+            "USAGE ON SCHEMA \"agent_queue\"",
+        ),
+    ] {
+        assert_eq!(denied(), serde_json::json!([]));
+        place.sql(&format!("REVOKE {taken} FROM agent_queue_monitor"));
+        let told = denied();
+        let grants = told[0]["grants"].as_array().expect("grants");
+        let grants: Vec<&str> = grants.iter().filter_map(|g| g.as_str()).collect();
+        let grant = format!("GRANT {lacking} TO \"agent_queue_monitor\"");
+        assert!(grants.contains(&&*grant), "{grant} in {told}");
+        let (_, page, _) = place.run(&["doctor", &url]);
+        let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(page.contains(&grant), "{page}");
+        assert!(!told.to_string().contains("loses_rights"), "{told}");
+        place.sql(&grants.join("; "));
+    }
+    assert_eq!(denied(), serde_json::json!([]));
+}

@@ -3,6 +3,8 @@
 use super::Seen;
 use super::page::{Level, Part};
 use crate::connect::Target;
+use crate::probe::Snapshot;
+use crate::probe::replay::Silence;
 use crate::sql;
 use crate::text::clean;
 use crate::ui::fmt;
@@ -52,14 +54,7 @@ pub fn part(seen: &Seen<'_>) -> Part {
         server.version
     );
     part.say(level, "server", text);
-    match server.in_recovery {
-        true => part.say(
-            Level::Note,
-            "state",
-            "a standby: nothing can be changed here, and it cannot LISTEN",
-        ),
-        false => part.say(Level::Ok, "state", "primary"),
-    }
+    state(&mut part, seen.snapshot);
     between(&mut part, seen);
     part
 }
@@ -80,6 +75,24 @@ fn address(part: &mut Part, target: &Target) {
         sql::name(database)
     );
     part.say(Level::Ok, "address", text);
+}
+
+fn state(part: &mut Part, snapshot: &Snapshot) {
+    let standby = "a standby: nothing can be changed here, and it cannot LISTEN";
+    let silence = snapshot.silence().filter(Silence::is_long);
+    let (level, text) = match (snapshot.server.in_recovery, silence) {
+        (false, _) => (Level::Ok, "primary".into()),
+        (true, None) => (Level::Note, standby.into()),
+        (true, Some(silence)) => {
+            let text = format!(
+                "{standby}; it gets nothing from its primary: {}; check {}, the primary and its log",
+                silence.words(fmt::duration),
+                silence.settings()
+            );
+            (Level::NeedsDoing, text)
+        }
+    };
+    part.say(level, "state", text);
 }
 
 fn between(part: &mut Part, seen: &Seen<'_>) {

@@ -178,7 +178,7 @@ impl Round {
                 .and_then(|(sent, came)| self.clock.look(activity.now, sent, came));
             stepped = step.is_some();
             let server = &self.snapshot.server;
-            promoted = activity.in_recovery != server.in_recovery;
+            promoted = activity.replay.in_recovery != server.in_recovery;
             restarted = server.started_at.is_some() && activity.started_at != server.started_at;
             self.activity = Some(activity);
             Ok(())

@@ -5,7 +5,7 @@
 
 use super::order::graver;
 use super::rule::{Ctx, Place, USUAL_SAMPLES};
-use super::rules::slow_outside;
+use super::rules::{slow_outside, standby_cut_off};
 use super::tracker::Active;
 use super::words::{count, duration, name, plural, rate};
 use super::{Layer, Mark, Severity, Where};
@@ -28,11 +28,17 @@ pub fn layers(ctx: &Ctx, active: &[Active]) -> Where {
     let layer =
         |place: Place, calm: fn(&Ctx) -> Layer| found(active, place).unwrap_or_else(|| calm(ctx));
     // what findings make of data that is not read any more says nothing of now
+    let cut = cut_off(ctx, active);
     let fed = |probe: &str, place: Place, calm: fn(&Ctx) -> Layer| {
-        unreadable(ctx, probe).unwrap_or_else(|| layer(place, calm))
+        let unknown = unreadable(ctx, probe).or_else(|| cut.clone());
+        unknown.unwrap_or_else(|| layer(place, calm))
     };
+    let queue = fed("queues", Place::Queue, queue);
     Where {
-        queue: standstill(ctx, active, fed("queues", Place::Queue, queue)),
+        queue: match cut {
+            Some(_) => queue,
+            None => standstill(ctx, active, queue),
+        },
         workers: fed("leases", Place::Workers, workers),
         database: layer(Place::Database, database),
         outside: fed("leases", Place::Outside, outside),
@@ -76,6 +82,13 @@ fn unreadable(ctx: &Ctx, probe: &str) -> Option<Layer> {
     let mut probes = ctx.snapshot.probes.iter();
     let lasting = probes.any(|p| p.name == probe && p.lasting());
     lasting.then(|| layer(Mark::Unknown, "cannot be read"))
+}
+
+/// A standby that gets no changes shows tasks of then. A finding that lingers is no reason once it gets some again.
+fn cut_off(ctx: &Ctx, active: &[Active]) -> Option<Layer> {
+    active.iter().find(|a| a.rule == standby_cut_off::NAME)?;
+    let age = ctx.snapshot.silence()?.age_s;
+    Some(layer(Mark::Unknown, format!("as of {} ago", duration(age))))
 }
 
 /// Why a probe's data is not worth a mark, if so.

@@ -1,6 +1,7 @@
 //! Sessions: who is connected, in what state, waiting for what, behind whom. Reads `pg_stat_activity` only, so
 //! it works while every task table is locked.
 
+use super::replay::{self, Replay};
 use super::slots::{Application, most};
 use super::{ServerTime, Snapshot};
 use crate::config::BudgetRule;
@@ -14,7 +15,7 @@ use tokio_postgres::Row;
 /// case, but hundreds of idle rows need not travel. Of a statement only the command and the name behind it
 /// leave the server, never its values.
 const SESSIONS: &str = r#"
-SELECT CASE WHEN grouped THEN NULL ELSE max(pid) END::int8 AS pid,
+       CASE WHEN grouped THEN NULL ELSE max(pid) END::int8 AS pid,
        count(*)::int8 AS n,
        app::text AS app, role::text AS role, db::text AS db, client::text AS client,
        state::text AS state, wait_type::text AS wait_type, wait_event::text AS wait_event,
@@ -26,9 +27,7 @@ SELECT CASE WHEN grouped THEN NULL ELSE max(pid) END::int8 AS pid,
        max(blockers)::text AS blockers,
        max(verb)::text AS verb,
        bool_or(own) AS own, bool_or(here) AS here, bool_or(hidden) AS hidden,
-       pg_is_in_recovery() AS in_recovery,
        extract(epoch FROM pg_postmaster_start_time())::float8 AS started_at,
-       extract(epoch FROM pg_last_xact_replay_timestamp())::float8 AS replayed_at,
        extract(epoch FROM clock_timestamp())::float8 AS now
 FROM (
   SELECT a.pid, a.backend_start, a.xact_start, a.query_start, a.state_change,
@@ -194,12 +193,10 @@ impl Session {
 pub struct Activity {
     /// The server's clock.
     pub now: ServerTime,
-    /// It is a standby: it may become a primary while we look, and our session stays.
-    pub in_recovery: bool,
+    /// What it replays, and from whom.
+    pub replay: Replay,
     /// When the postmaster started: a pooler keeps our session while the server behind it is restarted, or replaced.
     pub started_at: Option<ServerTime>,
-    /// As in [`Server`](super::server::Server).
-    pub replayed_at: Option<ServerTime>,
     connections: Connections,
     waits: Vec<Wait>,
     blocked: Vec<Blocked>,
@@ -219,9 +216,8 @@ struct Seen {
 struct Sum<'a> {
     budgets: &'a [BudgetRule],
     now: Option<ServerTime>,
-    in_recovery: bool,
+    replay: Replay,
     started_at: Option<ServerTime>,
-    replayed_at: Option<ServerTime>,
     connections: Connections,
     applications: BTreeMap<String, u32>,
     waits: BTreeMap<(CompactString, CompactString), u32>,
@@ -233,7 +229,8 @@ impl Activity {
     /// One statement, and a second one only while somebody waits for a lock.
     pub async fn read(db: &Db, version_num: i32, budgets: &[BudgetRule]) -> Result<Self, Fault> {
         let mut sum = Sum::new(budgets);
-        db.each(SESSIONS, &[], |row| sum.add(&row)).await?;
+        let sessions = format!("SELECT {},{SESSIONS}", replay::COLUMNS);
+        db.each(&sessions, &[], |row| sum.add(&row)).await?;
         let now = sum.now;
         let now = now.ok_or_else(|| Fault::own("pg_stat_activity returned nothing"))?;
         let blocked = &mut sum.blocked;
@@ -277,7 +274,7 @@ impl Activity {
         }
         snapshot.waits.clone_from(&self.waits);
         snapshot.blocked.clone_from(&self.blocked);
-        snapshot.server.replayed_at = self.replayed_at;
+        self.replay.fill(&mut snapshot.server);
         snapshot.taken_at = Some(self.now);
     }
 }
@@ -299,9 +296,8 @@ impl<'a> Sum<'a> {
         Self {
             budgets,
             now: None,
-            in_recovery: false,
+            replay: Replay::default(),
             started_at: None,
-            replayed_at: None,
             connections: Connections {
                 budgets: shares,
                 ..Connections::default()
@@ -317,9 +313,8 @@ impl<'a> Sum<'a> {
         let now = match self.now {
             Some(now) => now,
             None => {
-                self.in_recovery = row.flag("in_recovery")?.unwrap_or(false);
+                self.replay = Replay::decode(row)?;
                 self.started_at = row.time("started_at")?;
-                self.replayed_at = row.time("replayed_at")?.filter(|_| self.in_recovery);
                 let now = row.time("now")?;
                 now.ok_or_else(|| Fault::own("the server did not tell the time"))?
             }
@@ -385,9 +380,8 @@ impl<'a> Sum<'a> {
         waits.sort_by(|a, b| b.sessions.cmp(&a.sessions).then(a.kind.cmp(&b.kind)));
         Activity {
             now,
-            in_recovery: self.in_recovery,
+            replay: self.replay,
             started_at: self.started_at,
-            replayed_at: self.replayed_at,
             connections: self.connections,
             waits,
             blocked: self.blocked,

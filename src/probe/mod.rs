@@ -11,6 +11,7 @@ pub mod leases;
 pub mod locks;
 pub mod maintenance;
 pub mod queues;
+pub mod replay;
 pub mod rights;
 pub mod server;
 pub mod slots;

@@ -49,6 +49,13 @@ pub struct Server {
     /// Of a standby: when the last change that it shows was committed, by its primary's clock.
     #[serde(default)]
     pub replayed_at: Option<ServerTime>,
+    /// Of a standby: it has a WAL receiver (pg_stat_wal_receiver), so its primary is connected. `None` where that is not
+    /// known, and on a primary.
+    #[serde(default)]
+    pub wal_receiver: Option<bool>,
+    /// Of a standby: it has a `restore_command`, so an archive may feed it.
+    #[serde(default)]
+    pub restores: bool,
     /// Nothing can be written: writes are not allowed, or it is a standby. (The polling session never can.)
     pub read_only: bool,
     /// `listen`, `polling`, or `off: reason`.
@@ -107,6 +114,8 @@ impl Server {
             user: row.word("role")?,
             in_recovery: row.flag("in_recovery")?.unwrap_or(false),
             replayed_at: snapshot.server.replayed_at,
+            wal_receiver: snapshot.server.wal_receiver,
+            restores: snapshot.server.restores,
             read_only: true,
             push: std::mem::take(&mut snapshot.server.push),
             pooler: snapshot.server.pooler.take(),

@@ -16,6 +16,7 @@ pub type Settings = BTreeMap<String, BTreeMap<String, String>>;
 const CATALOGUE: &str = "\
 SELECT n.nspname::text AS schema, c.relname::text AS relation, c.oid::int8 AS oid, (c.relkind = 'v')::bool AS is_view, \
   (has_table_privilege(c.oid, 'SELECT') AND has_schema_privilege(n.oid, 'USAGE'))::bool AS readable, \
+  EXISTS (SELECT FROM pg_roles r WHERE r.rolname = n.nspname || '_monitor' AND pg_has_role(r.oid, 'USAGE')) AS as_monitor, \
   (c.relrowsecurity AND NOT pg_has_role(c.relowner, 'USAGE') \
     AND NOT (SELECT r.rolsuper OR r.rolbypassrls FROM pg_roles r WHERE r.rolname = current_user))::bool AS hides_rows, \
   (SELECT json_object_agg(a.attname, format_type(a.atttypid, NULL)) FROM pg_attribute a \
@@ -123,6 +124,7 @@ async fn tables(session: &Session, names: BTreeSet<String>) -> Result<Vec<Found>
                 schema: row.word("schema")?,
                 name: row.word("relation")?,
                 readable: row.flag("readable")?.unwrap_or(false),
+                as_monitor: row.flag("as_monitor")?.unwrap_or(false),
                 hides_rows: row.flag("hides_rows")?.unwrap_or(false),
                 columns,
                 indexes: indexes

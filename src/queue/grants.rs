@@ -154,23 +154,25 @@ fn select(relation: &Relation, role: &str) -> String {
     )
 }
 
-/// What a role lacks to read a system.
+/// What our role lacks to read a system: the role that reads it, where the system brings one, or what that one lacks itself.
 pub fn to_monitor(instance: &Instance, role: &str) -> Result<Vec<String>, Fault> {
-    match instance.profile.grants.made_by {
-        Some(_) => Ok(vec![member(&theirs(instance, "monitor"), role)]),
-        None => {
-            let more = statements(instance, &instance.profile.grants.monitor, role)?;
-            let closed = |r: &&Relation| !r.readable;
-            let lacking = instance.relations.iter().filter(closed);
-            let selects = lacking.map(|r| select(r, role)).collect();
-            // one that may be read has the schema's USAGE
-            let usage = match instance.relations.iter().all(|r| !r.readable) {
-                true => vec![usage(instance, role)],
-                false => Vec::new(),
-            };
-            Ok([usage, selects, more].concat())
-        }
-    }
+    let reader = reader(instance);
+    let has_it = instance.relations.iter().any(|r| r.as_monitor);
+    let to = match &reader {
+        Some(reader) if !has_it => return Ok(vec![member(reader, role)]),
+        Some(reader) => reader,
+        None => role,
+    };
+    let more = statements(instance, &instance.profile.grants.monitor, to)?;
+    let closed = |r: &&Relation| !r.readable;
+    let lacking = instance.relations.iter().filter(closed);
+    let selects = lacking.map(|r| select(r, to)).collect();
+    // one that may be read has the schema's USAGE
+    let usage = match instance.relations.iter().all(|r| !r.readable) {
+        true => vec![usage(instance, to)],
+        false => Vec::new(),
+    };
+    Ok([usage, selects, more].concat())
 }
 
 /// What a role that reads a system needs to change what the actions change, whatever it has already; empty where the

@@ -20,6 +20,8 @@ pub struct Relation {
     pub name: String,
     /// We may read it.
     pub readable: bool,
+    /// We have the rights of the role `<schema>_monitor`.
+    pub as_monitor: bool,
     /// Row-level security may hide rows from us.
     pub hides_rows: bool,
     /// Columns and their types.

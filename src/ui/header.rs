@@ -5,6 +5,7 @@ use super::text::{dim, flow, ink, spread, text};
 use super::theme::Ink;
 use crate::app::state::{App, Link};
 use crate::probe::Snapshot;
+use crate::probe::replay::QUIET;
 use ratatui::text::{Line, Span};
 
 /// The header of a screen that has data.
@@ -47,12 +48,8 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
             dim(up.replacen(" up", ", up", 1)),
         ]
     } else {
-        let role = if s.in_recovery {
-            ink(" standby", Ink::Warn)
-        } else {
-            Span::raw("")
-        };
-        vec![dim(format!("PG{version}")), role, dim(up)]
+        let role = if s.in_recovery { " standby" } else { "" };
+        vec![dim(format!("PG{version}")), ink(role, Ink::Warn), dim(up)]
     };
     // The pulse matters most after the name, but reads best behind the server: room decides only what is left out.
     let mut live = vec![pulse(app)];
@@ -62,6 +59,7 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
     }
     let mut groups = vec![name, live, vec![writes], server];
     let mut order = vec![0usize, 3, 2, 1];
+    let mut server_at = 3;
     let failed = s.tls_failed.is_some();
     if s.tls.starts_with("NOT") && (failed || !app.local) {
         let words = match (wide, failed) {
@@ -71,6 +69,7 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
         };
         groups.insert(3, vec![ink(words, Ink::Warn)]);
         order = vec![0, 3, 4, 2, 1];
+        server_at = 4;
     } else if s.tls.starts_with("TLS") {
         let words = match s.tls.split_once(", ") {
             Some((_, "verified")) if !wide => "TLS",
@@ -89,7 +88,18 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
     }
     let clock = ink(format!("{}Z ", fmt::clock(snapshot.taken_at)), Ink::Text);
     let left_room = width.saturating_sub(12);
-    let kept = keep(&groups, left_room);
+    let mut kept = keep(&groups, left_room);
+    if let Some(age) = old(snapshot).filter(|_| !wide) {
+        let mut aged = groups.clone();
+        let role = format!(" standby, {} old", fmt::duration(age));
+        aged[server_at] = vec![dim(format!("PG{version}")), ink(role, Ink::Warn)];
+        // no standby listens
+        aged[1].truncate(1);
+        let fits = keep(&aged, left_room);
+        if fits[server_at] {
+            (groups, kept) = (aged, fits);
+        }
+    }
     let groups = order
         .into_iter()
         .filter(|n| kept[*n])
@@ -120,15 +130,18 @@ pub fn line(app: &App, width: u16) -> Line<'static> {
     spread(left, &rights, width)
 }
 
-/// How old the newest change on a standby is. An idle primary makes none, so this is no delay.
+/// How old the newest change on a standby is.
 fn behind(snapshot: &Snapshot) -> String {
-    let age = snapshot
-        .taken_at
-        .zip(snapshot.server.replayed_at)
-        .and_then(|(now, last)| now.since(last));
+    let age = snapshot.last_change_s();
     age.map_or(String::new(), |age| {
-        format!(", last change {} ago", fmt::duration(age.max(0.0)))
+        format!(", last change {} ago", fmt::duration(age))
     })
+}
+
+/// The same, where it is worth the room on a narrow screen.
+fn old(snapshot: &Snapshot) -> Option<f64> {
+    let age = snapshot.last_change_s();
+    age.filter(|age| snapshot.server.in_recovery && *age > QUIET)
 }
 
 /// Which groups fit, in the order of their importance.
@@ -222,7 +235,15 @@ mod tests {
         let text = line(&app, 200).to_string();
         assert!(text.contains("standby, last change 12s ago"), "{text}");
         assert!(text.contains("clock here 2h00m ahead"), "{text}");
-        assert!(!line(&app, 80).to_string().contains("clock"));
+        let narrow = line(&app, 80).to_string();
+        assert!(!narrow.contains("clock"));
+        assert!(narrow.contains(" standby, 12s old "), "{narrow}");
+        let tight = line(&app, 60).to_string();
+        assert!(tight.contains(" RO") && !tight.contains("old"), "{tight}");
+        let mut recent = (**app.snapshot.as_ref().expect("data")).clone();
+        recent.server.replayed_at = recent.taken_at.map(|t| t.plus(-9.0));
+        app.snapshot = Some(recent.into());
+        assert!(!line(&app, 80).to_string().contains("old"));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::help::{
     seconds, slow_profile, until, watching,
 };
 use jobtop::demo::cluster::Cluster;
+use serde_json::Value;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -59,10 +60,10 @@ fn both(first: &Cluster, second: &Cluster, attrs: &str) -> String {
 }
 
 /// What `--once --json` says of the server.
-fn server(place: &Place, url: &str) -> serde_json::Value {
+fn server(place: &Place, url: &str) -> Value {
     let (code, out, err) = place.run(&[url, "--once", "--json"]);
     assert_eq!(code, 0, "{err}");
-    let all: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    let all: Value = serde_json::from_str(&out).expect("JSON");
     all["server"].clone()
 }
 
@@ -93,6 +94,63 @@ fn a_lock_that_a_standby_replays_is_laid_at_the_primarys_door() {
     let first = out.lines().next().expect("a verdict");
     assert!(says.iter().all(|part| first.contains(part)), "{out}");
     lock("COMMIT");
+}
+
+#[test]
+fn a_standby_that_is_cut_off_says_how_old_its_tasks_are_until_it_is_fed_again() {
+    let a = own_cluster(&[("wal_level", "replica"), ("max_wal_senders", "4")]);
+    let place = place_on(&a);
+    place.sql(load::HOUSES);
+    place.sql("CREATE ROLE mona LOGIN; GRANT agent_queue_monitor TO mona");
+    let b = follow(&a);
+    let url = |user: &str| {
+        format!(
+            "host={} port={} user={user} dbname=postgres",
+            b.socket_dir().display(),
+            b.port()
+        )
+    };
+    let standby = Reader::of(&b);
+    let receivers = "SELECT count(*)::text FROM pg_stat_wal_receiver";
+    until("a WAL receiver", || standby.value(receivers) == "1");
+    assert_eq!(server(&place, &url("mona"))["wal_receiver"], true);
+    assert_eq!(server(&place, &place.url)["wal_receiver"], Value::Null);
+
+    let mut pty = watching(&url("postgres"), &[]);
+    place.sql("SET search_path = agent_queue; SELECT enqueue('newest', 'parse')");
+    pty.wait("a change", |s| s.contains("standby, last change "));
+    let begun = Instant::now();
+    standby.value("ALTER SYSTEM SET primary_conninfo = 'host=127.0.0.1 port=1'");
+    standby.value("SELECT pg_reload_conf()::text");
+    let screen = pty.wait("the finding", |s| {
+        s.contains("this standby gets nothing from its primary: last change ")
+            && s.contains("cut off from primary")
+    });
+    // ten seconds for each of two conditions, and two refreshes
+    assert!(
+        begun.elapsed() < Duration::from_secs(5 * 24),
+        "it was noticed late"
+    );
+    let said = line_with(&screen, "cut off from primary");
+    for layer in ["queue ? as of ", "workers ? as of "] {
+        assert!(said.contains(layer), "{layer:?} in {said}");
+    }
+    let (_, out, err) = place.run(&[&url("postgres"), "--check"]);
+    assert!(out.starts_with("this standby gets nothing"), "{out}{err}");
+    assert_eq!(server(&place, &url("mona"))["wal_receiver"], false);
+    let (code, page, _) = place.run(&["doctor", &url("mona")]);
+    let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = "it gets nothing from its primary: last change ";
+    assert!(code == 1 && page.contains(words), "{page}");
+
+    standby.value("ALTER SYSTEM RESET primary_conninfo");
+    standby.value("SELECT pg_reload_conf()::text");
+    let begun = Instant::now();
+    place.sql("SET search_path = agent_queue; SELECT enqueue('back', 'parse')");
+    pty.wait("its layers", |s| live(s) && !s.contains("? as of "));
+    back(&pty, "a standby without its primary", &said, begun, NOTHING);
+    pty.wait("an end", |s| !s.contains("gets nothing from its primary"));
+    quit(&mut pty);
 }
 
 #[test]

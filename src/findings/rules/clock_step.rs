@@ -9,6 +9,7 @@ const AGES: &[&str] = &[
     "idle-in-transaction",
     "table-lock",
     "lock-wait",
+    "standby-cut-off",
     "clock-skew",
     "poison",
     "owners-gone",

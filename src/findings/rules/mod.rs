@@ -19,6 +19,7 @@ mod owners_gone;
 mod poison;
 pub mod slow_outside;
 mod stalled;
+pub mod standby_cut_off;
 mod stuck;
 mod table_lock;
 mod throttled;
@@ -34,6 +35,7 @@ pub fn all() -> Vec<Box<dyn Rule>> {
         Box::new(idle_in_transaction::IdleInTransaction),
         Box::new(table_lock::TableLock::default()),
         Box::new(lock_wait::LockWait),
+        Box::new(standby_cut_off::StandbyCutOff::default()),
         Box::new(unreadable::Unreadable),
         Box::new(clock_skew::ClockSkew),
         Box::new(poison::Poison),

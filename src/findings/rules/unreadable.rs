@@ -27,6 +27,23 @@ const FED: [(&str, &[&str]); 5] = [
     ("finished", &["failing", "inflow-stopped"]),
     ("cost", &["cost-runaway"]),
 ];
+/// All of them.
+pub const ON_TASKS: &[&str] = &[
+    "clock-skew",
+    "poison",
+    "owners-gone",
+    "leases-expired",
+    "stuck",
+    "slow-outside",
+    "failing",
+    "stalled",
+    "throttled",
+    "inflow-stopped",
+    "cost-runaway",
+    "overdue-retryable",
+    "cancel-unheard",
+    "invariants",
+];
 /// Statements of which the sentence names each.
 const MOST: usize = 2;
 
@@ -57,22 +74,7 @@ impl Rule for Unreadable {
     }
 
     fn explains(&self) -> &'static [&'static str] {
-        &[
-            "clock-skew",
-            "poison",
-            "owners-gone",
-            "leases-expired",
-            "stuck",
-            "slow-outside",
-            "failing",
-            "stalled",
-            "throttled",
-            "inflow-stopped",
-            "cost-runaway",
-            "overdue-retryable",
-            "cancel-unheard",
-            "invariants",
-        ]
+        ON_TASKS
     }
 
     fn check(&mut self, ctx: &Ctx) -> Vec<Trigger> {

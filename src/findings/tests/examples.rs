@@ -209,6 +209,12 @@ pub fn example(rule: &str) -> Snapshot {
                 },
             ];
         }
+        "standby-cut-off" => {
+            s.server.in_recovery = true;
+            s.server.started_at = Some(at(-9000.0));
+            s.server.replayed_at = Some(at(-38.0));
+            s.server.wal_receiver = Some(false);
+        }
         "unreadable" => {
             s.denied = vec![Denied {
                 system: "agent_queue".into(),

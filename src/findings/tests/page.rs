@@ -96,6 +96,13 @@ fn variants() -> Vec<(&'static str, Snapshot)> {
             }),
         ),
         (
+            "standby-cut-off",
+            from("standby-cut-off", |s| {
+                s.server.replayed_at = None;
+                s.server.restores = true;
+            }),
+        ),
+        (
             "unreadable",
             from("unreadable", |s| {
                 for probe in &mut s.probes {
