@@ -362,6 +362,13 @@ fn what_cannot_be_seen_is_not_called_fine() {
     let (code, _, err) = place.run(&[&empty, "--check"]);
     assert_eq!(code, 1);
     assert!(err.contains("no queue found"), "{err}");
+    let none = ["tasks", &empty, "--json"];
+    let requeue = ["requeue", "--state", "failed", "--dry-run", "-d", &empty];
+    for args in [&none[..], &requeue[..]] {
+        let (code, out, err) = place.run(args);
+        assert_eq!((code, out.as_str()), (1, ""), "{args:?}");
+        assert_eq!(err, "jobtop: no queue found in this database\n", "{args:?}");
+    }
     place.sql("DROP ROLE IF EXISTS blind_one; CREATE ROLE blind_one LOGIN");
     let stranger = format!("{} user=blind_one", place.url);
     let (code, out, err) = place.run(&[&stranger, "--check"]);
@@ -392,6 +399,28 @@ fn a_queue_that_lacks_a_column_is_not_called_missing() {
     assert!(!out.contains("no queue found"), "{out}");
     let half = &json(&place)["half_there"][0];
     assert_eq!(half["missing"][0], "column kind of tasks");
+}
+
+#[test]
+fn a_queue_without_its_table_has_no_tasks_to_list_or_change() {
+    let place = Place::new("half");
+    place.sql("ALTER TABLE agent_queue.tasks RENAME TO old_tasks");
+    let tasks = ["tasks", &place.url, "--state", "failed"];
+    let requeue = ["requeue", "1", "--dry-run", "-d", &place.url];
+    let grants = ["grants", &place.url];
+    for args in [&tasks[..], &requeue, &grants] {
+        let (code, out, err) = place.run(args);
+        assert_eq!((code, out.as_str()), (1, ""), "{args:?}");
+        let why = "agent_queue in schema agent_queue: table tasks is not there; restore it";
+        assert!(err.contains(why), "{args:?}: {err}");
+    }
+    // a queue that is whole and has none is another matter
+    place.sql("ALTER TABLE agent_queue.old_tasks RENAME TO tasks");
+    let (code, out, err) = place.run(&["tasks", &place.url, "--state", "retryable"]);
+    assert_eq!(
+        (code, out.as_str(), err.as_str()),
+        (0, "no such task\n", "")
+    );
 }
 
 /// A role that may only connect: which right is missing, and the statement that gives it.

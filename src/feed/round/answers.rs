@@ -40,7 +40,7 @@ impl Round {
         Ok(Arc::new(detail))
     }
 
-    /// Task rows by state and queue.
+    /// Task rows by state and queue; a fault where there is no system that can be read.
     pub async fn list(&mut self, db: &Session, filter: &Filter) -> Result<Vec<Task>, Fault> {
         self.queues.detect(db).await?;
         if let Some(activity) = &mut self.activity {
@@ -48,6 +48,12 @@ impl Round {
         }
         let now = self.activity.as_ref().map(|a| a.now);
         let now = now.ok_or_else(|| Fault::own("the server's clock is not known"))?;
+        if self.queues.whole().next().is_none() {
+            self.queues.fill(&mut self.snapshot);
+            if let Some(why) = self.snapshot.no_system() {
+                return Err(Fault::own(why));
+            }
+        }
         match self.queues.query(db, filter, now).await {
             Ok(rows) => Ok(rows),
             Err(fault) => Err(self.named(db, fault).await),
