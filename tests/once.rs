@@ -309,6 +309,46 @@ fn tasks_are_listed_by_state_and_queue() {
 }
 
 #[test]
+fn a_profile_that_is_wrong_is_a_matter_of_usage_like_the_configuration() {
+    let place = Place::new("profiles");
+    let directory = std::env::temp_dir().join(format!("jobtop-profiles-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let (profile, file) = (directory.join("mine.toml"), directory.join("config"));
+    std::fs::write(&profile, "system = 1\n").expect("written");
+    std::fs::write(&file, format!("profiles = [{directory:?}]\n")).expect("written");
+    let file = file.display().to_string();
+    for args in [
+        &["--once"][..],
+        &["--check"],
+        &["tasks"],
+        &["doctor"],
+        &["grants"],
+    ] {
+        let (code, out, err) = place.run(&[args, &[&place.url, "--config", &file]].concat());
+        assert_eq!((code, out.as_str()), (2, ""), "{args:?}: {err}");
+        let says = format!(
+            "jobtop: the queue profile {} is wrong in line 1: ",
+            profile.display()
+        );
+        assert!(err.starts_with(&says), "{args:?}: {err}");
+    }
+    let requeue = [
+        "requeue",
+        "1",
+        "--dry-run",
+        "-d",
+        &place.url,
+        "--config",
+        &file,
+    ];
+    let (code, _, err) = place.run(&requeue);
+    assert_eq!(code, 2, "{err}");
+    let mut screen = place.watch(&["--config", &file], 80, 24);
+    assert_eq!(screen.exit_code(), 2);
+    std::fs::remove_dir_all(&directory).expect("removed");
+}
+
+#[test]
 fn settings_are_printed_and_read_back() {
     let place = Place::new("settings");
     let file = std::env::temp_dir().join(format!("jobtop-test-{}.toml", std::process::id()));
