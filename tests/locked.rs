@@ -251,6 +251,17 @@ fn a_prepared_transaction_is_told_by_its_name() {
     let says = "nothing can touch tasks: prepared transaction two-phase-7 has it in ACCESS EXCLUSIVE mode; \
                 ROLLBACK PREPARED 'two-phase-7' ends it";
     assert_eq!(out.lines().next(), Some(says), "{out}");
+    let waiter = Somebody::new(&place, "waiter");
+    let waits = waiter.pid;
+    waiter.begin("SELECT count(*) FROM agent_queue.tasks");
+    let mut screen = place.watch(&[], 160, 45);
+    screen.wait_text("has it in ACCESS EXCLUSIVE mode");
+    screen.keys("2");
+    let shown = screen.wait("the tree", |s| s.contains(&format!("└ {waits} waiter")));
+    let root = shown
+        .lines()
+        .find(|l| l.contains("! prepared transaction two-phase-7"));
+    assert!(root.is_some_and(|l| l.contains("no session")), "{shown}");
     place.sql("ROLLBACK PREPARED 'two-phase-7'");
     assert_eq!(json(&place, &place.url)["exclusive"], serde_json::json!([]));
 }
