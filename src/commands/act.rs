@@ -10,6 +10,7 @@ use crate::connect::{Session, Target};
 use crate::feed::round::Round;
 use crate::once::{self, Refused};
 use crate::out::{done, print, say};
+use crate::probe::server::STANDBY;
 use crate::probe::tasks::{Filter, TaskKey};
 use crate::probe::{Snapshot, State};
 use crate::text::thousands;
@@ -88,6 +89,11 @@ async fn carry_out(
     round.run_database(&session).await?;
     round.run_queues(&session).await?;
     let snapshot = round.assemble();
+    if snapshot.server.in_recovery {
+        session.close().await;
+        let text = format!("{} is off: {STANDBY}", verb.infinitive());
+        return Ok(Exit::Error(text));
+    }
     let (system, schema) = or_exit!(home(&round, &snapshot, args));
     let choice = match args.ids.is_empty() {
         false => {
