@@ -4,6 +4,7 @@
 mod common;
 
 use common::place::Place;
+use common::pty::Pty;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -163,6 +164,39 @@ fn at_a_start_under_lock_the_check_names_the_holder() {
     let told = json(&place, &place.url);
     assert_eq!(told["exclusive"], serde_json::json!([]));
     assert_eq!(finding(&told, "table-lock"), None);
+}
+
+#[test]
+fn an_action_that_waits_in_vain_names_the_holder() {
+    let place = Place::new("locked");
+    let psql = Somebody::new(&place, "psql");
+    let names = format!("pid {} (psql) holds agent_queue.tasks", psql.pid);
+    let mut screen = place.watch(&["--allow-writes"], 160, 45);
+    screen.wait_text("2 workers");
+    screen.keys("6/state:failed\r");
+    screen.wait_text("1/");
+    let mut asked = Pty::jobtop(&["cancel", "2", "3", "-d", &place.url], 160, 30);
+    asked.wait_text("type 2 to go on");
+    psql.run(&["BEGIN", LOCK]);
+
+    // while the tasks are read
+    let (code, out, err) = place.run(&["requeue", "1", "--dry-run", "-d", &place.url]);
+    assert!(code == 1 && out.is_empty(), "{out}{err}");
+    assert!(err.starts_with(&format!("jobtop: {names}: ")), "{err}");
+    screen.keys("R");
+    screen.wait("the dialog", |s| {
+        words(s).contains(&names) && s.contains("ERROR requeue: ") && s.contains("55P03")
+    });
+    screen.keys("\x1b");
+
+    // while they are written
+    asked.keys("2\r");
+    let told = asked.wait("the outcome", |s| s.contains("skipped 2"));
+    assert!(words(&told).contains(&format!("2: {names}: ")), "{told}");
+    assert_eq!(asked.exit_code(), 1);
+    psql.run(&["COMMIT"]);
+    let states = "SELECT string_agg(status, ',' ORDER BY id) FROM agent_queue.tasks";
+    assert_eq!(place.value(states), "failed,processing,enqueued");
 }
 
 #[test]

@@ -4,9 +4,7 @@ use super::Round;
 use crate::app::row::RowId;
 use crate::app::state::Detail;
 use crate::connect::{Fault, Session};
-use crate::feed::barred;
 use crate::probe::backend::Backend;
-use crate::probe::locks;
 use crate::probe::tasks::{Filter, Task};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +22,7 @@ impl Round {
                 let task = self.queues.detail(db, key, now).await;
                 let task = match task {
                     Ok(task) => task,
-                    Err(fault) => return Err(self.named(db, fault).await.to_string()),
+                    Err(fault) => return Err(self.tables().named(db, fault).await.to_string()),
                 };
                 Detail::Task(Box::new(task.ok_or("this task is gone")?))
             }
@@ -56,22 +54,7 @@ impl Round {
         }
         match self.queues.query(db, filter, now).await {
             Ok(rows) => Ok(rows),
-            Err(fault) => Err(self.named(db, fault).await),
-        }
-    }
-
-    /// A fault; one for a lock with who holds it.
-    async fn named(&self, db: &Session, fault: Fault) -> Fault {
-        if !fault.is(barred::LOCKED) {
-            return fault;
-        }
-        let found = barred::read(db, &self.queues, self.snapshot.server.version_num).await;
-        match locks::why(&found.unwrap_or_default()) {
-            Some(who) => Fault {
-                message: format!("{who}: {}", fault.message),
-                ..fault
-            },
-            None => fault,
+            Err(fault) => Err(self.tables().named(db, fault).await),
         }
     }
 }
