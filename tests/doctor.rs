@@ -397,6 +397,37 @@ fn one_missing_right_is_one_thing_to_do_and_named() {
 }
 
 #[test]
+fn a_table_that_could_not_be_read_is_not_called_empty() {
+    let place = Place::new("unread");
+    let (client, runtime) = place.client();
+    let run = |sql| runtime.block_on(client.batch_execute(sql)).expect(sql);
+    run("SET application_name = 'psql'; BEGIN; LOCK agent_queue.tasks IN ACCESS EXCLUSIVE MODE");
+    let (code, page) = examined(&place, &place.url, &[]);
+    assert_eq!(code, 1, "{page:#}");
+    let (level, text, _) = line(&page, "found");
+    assert_eq!(level, "note", "{text}");
+    for words in [
+        "5 tables, read by agent_queue.toml; its queues could not be read: pid ",
+        " (psql) holds agent_queue.tasks: ",
+        "lock timeout (55P03)",
+    ] {
+        assert!(text.contains(words), "{words:?} in {text}");
+    }
+    run("ROLLBACK");
+    let url = login(&place, "no_reader", "pg_monitor");
+    let (_, page) = examined(&place, &url, &[]);
+    let (level, text, _) = line(&page, "found");
+    assert_eq!(level, "note", "{text}");
+    let words = "its queues could not be read: agent_queue (agent_queue): permission denied";
+    assert!(text.contains(words), "{text}");
+    let (_, page) = examined(&place, &place.url, &[]);
+    assert!(
+        line(&page, "found").1.contains(": 1 queue with tasks, "),
+        "{page:#}"
+    );
+}
+
+#[test]
 fn a_system_that_is_half_there_names_what_is_missing() {
     let place = Place::new("half");
     place.sql(common::load::HOUSES);

@@ -4,6 +4,7 @@
 mod common;
 
 use common::place::Place;
+use common::pty::Pty;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -166,6 +167,39 @@ fn at_a_start_under_lock_the_check_names_the_holder() {
 }
 
 #[test]
+fn an_action_that_waits_in_vain_names_the_holder() {
+    let place = Place::new("locked");
+    let psql = Somebody::new(&place, "psql");
+    let names = format!("pid {} (psql) holds agent_queue.tasks", psql.pid);
+    let mut screen = place.watch(&["--allow-writes"], 160, 45);
+    screen.wait_text("2 workers");
+    screen.keys("6/state:failed\r");
+    screen.wait_text("1/");
+    let mut asked = Pty::jobtop(&["cancel", "2", "3", "-d", &place.url], 160, 30);
+    asked.wait_text("type 2 to go on");
+    psql.run(&["BEGIN", LOCK]);
+
+    // while the tasks are read
+    let (code, out, err) = place.run(&["requeue", "1", "--dry-run", "-d", &place.url]);
+    assert!(code == 1 && out.is_empty(), "{out}{err}");
+    assert!(err.starts_with(&format!("jobtop: {names}: ")), "{err}");
+    screen.keys("R");
+    screen.wait("the dialog", |s| {
+        words(s).contains(&names) && s.contains("ERROR requeue: ") && s.contains("55P03")
+    });
+    screen.keys("\x1b");
+
+    // while they are written
+    asked.keys("2\r");
+    let told = asked.wait("the outcome", |s| s.contains("skipped 2"));
+    assert!(words(&told).contains(&format!("2: {names}: ")), "{told}");
+    assert_eq!(asked.exit_code(), 1);
+    psql.run(&["COMMIT"]);
+    let states = "SELECT string_agg(status, ',' ORDER BY id) FROM agent_queue.tasks";
+    assert_eq!(place.value(states), "failed,processing,enqueued");
+}
+
+#[test]
 fn an_alter_behind_a_long_reader_is_told_with_the_reader() {
     let place = Place::new("locked");
     let screen = place.watch(&[], 110, 36);
@@ -251,6 +285,17 @@ fn a_prepared_transaction_is_told_by_its_name() {
     let says = "nothing can touch tasks: prepared transaction two-phase-7 has it in ACCESS EXCLUSIVE mode; \
                 ROLLBACK PREPARED 'two-phase-7' ends it";
     assert_eq!(out.lines().next(), Some(says), "{out}");
+    let waiter = Somebody::new(&place, "waiter");
+    let waits = waiter.pid;
+    waiter.begin("SELECT count(*) FROM agent_queue.tasks");
+    let mut screen = place.watch(&[], 160, 45);
+    screen.wait_text("has it in ACCESS EXCLUSIVE mode");
+    screen.keys("2");
+    let shown = screen.wait("the tree", |s| s.contains(&format!("└ {waits} waiter")));
+    let root = shown
+        .lines()
+        .find(|l| l.contains("! prepared transaction two-phase-7"));
+    assert!(root.is_some_and(|l| l.contains("no session")), "{shown}");
     place.sql("ROLLBACK PREPARED 'two-phase-7'");
     assert_eq!(json(&place, &place.url)["exclusive"], serde_json::json!([]));
 }

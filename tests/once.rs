@@ -309,6 +309,46 @@ fn tasks_are_listed_by_state_and_queue() {
 }
 
 #[test]
+fn a_profile_that_is_wrong_is_a_matter_of_usage_like_the_configuration() {
+    let place = Place::new("profiles");
+    let directory = std::env::temp_dir().join(format!("jobtop-profiles-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let (profile, file) = (directory.join("mine.toml"), directory.join("config"));
+    std::fs::write(&profile, "system = 1\n").expect("written");
+    std::fs::write(&file, format!("profiles = [{directory:?}]\n")).expect("written");
+    let file = file.display().to_string();
+    for args in [
+        &["--once"][..],
+        &["--check"],
+        &["tasks"],
+        &["doctor"],
+        &["grants"],
+    ] {
+        let (code, out, err) = place.run(&[args, &[&place.url, "--config", &file]].concat());
+        assert_eq!((code, out.as_str()), (2, ""), "{args:?}: {err}");
+        let says = format!(
+            "jobtop: the queue profile {} is wrong in line 1: ",
+            profile.display()
+        );
+        assert!(err.starts_with(&says), "{args:?}: {err}");
+    }
+    let requeue = [
+        "requeue",
+        "1",
+        "--dry-run",
+        "-d",
+        &place.url,
+        "--config",
+        &file,
+    ];
+    let (code, _, err) = place.run(&requeue);
+    assert_eq!(code, 2, "{err}");
+    let mut screen = place.watch(&["--config", &file], 80, 24);
+    assert_eq!(screen.exit_code(), 2);
+    std::fs::remove_dir_all(&directory).expect("removed");
+}
+
+#[test]
 fn settings_are_printed_and_read_back() {
     let place = Place::new("settings");
     let file = std::env::temp_dir().join(format!("jobtop-test-{}.toml", std::process::id()));
@@ -362,6 +402,13 @@ fn what_cannot_be_seen_is_not_called_fine() {
     let (code, _, err) = place.run(&[&empty, "--check"]);
     assert_eq!(code, 1);
     assert!(err.contains("no queue found"), "{err}");
+    let none = ["tasks", &empty, "--json"];
+    let requeue = ["requeue", "--state", "failed", "--dry-run", "-d", &empty];
+    for args in [&none[..], &requeue[..]] {
+        let (code, out, err) = place.run(args);
+        assert_eq!((code, out.as_str()), (1, ""), "{args:?}");
+        assert_eq!(err, "jobtop: no queue found in this database\n", "{args:?}");
+    }
     place.sql("DROP ROLE IF EXISTS blind_one; CREATE ROLE blind_one LOGIN");
     let stranger = format!("{} user=blind_one", place.url);
     let (code, out, err) = place.run(&[&stranger, "--check"]);
@@ -392,6 +439,28 @@ fn a_queue_that_lacks_a_column_is_not_called_missing() {
     assert!(!out.contains("no queue found"), "{out}");
     let half = &json(&place)["half_there"][0];
     assert_eq!(half["missing"][0], "column kind of tasks");
+}
+
+#[test]
+fn a_queue_without_its_table_has_no_tasks_to_list_or_change() {
+    let place = Place::new("half");
+    place.sql("ALTER TABLE agent_queue.tasks RENAME TO old_tasks");
+    let tasks = ["tasks", &place.url, "--state", "failed"];
+    let requeue = ["requeue", "1", "--dry-run", "-d", &place.url];
+    let grants = ["grants", &place.url];
+    for args in [&tasks[..], &requeue, &grants] {
+        let (code, out, err) = place.run(args);
+        assert_eq!((code, out.as_str()), (1, ""), "{args:?}");
+        let why = "agent_queue in schema agent_queue: table tasks is not there; restore it";
+        assert!(err.contains(why), "{args:?}: {err}");
+    }
+    // a queue that is whole and has none is another matter
+    place.sql("ALTER TABLE agent_queue.old_tasks RENAME TO tasks");
+    let (code, out, err) = place.run(&["tasks", &place.url, "--state", "retryable"]);
+    assert_eq!(
+        (code, out.as_str(), err.as_str()),
+        (0, "no such task\n", "")
+    );
 }
 
 /// A role that may only connect: which right is missing, and the statement that gives it.

@@ -3,6 +3,7 @@
 use super::{Choice, Target, Verb};
 use crate::connect::session::Purpose;
 use crate::connect::{Cells, Fault, Session};
+use crate::probe::locks::Tables;
 use crate::probe::tasks::{Task, TaskKey, collect};
 use crate::probe::{ServerTime, State, Usd};
 use crate::queue::Instance;
@@ -83,13 +84,19 @@ pub struct Preview {
 #[derive(Clone, Debug)]
 pub struct Asker {
     instance: Instance,
+    tables: Tables,
     verb: Verb,
     choice: Choice,
 }
 
 impl Asker {
     /// For a system; an error where it cannot do this at all.
-    pub fn new(instance: &Instance, verb: Verb, choice: Choice) -> Result<Self, String> {
+    pub fn new(
+        instance: &Instance,
+        tables: Tables,
+        verb: Verb,
+        choice: Choice,
+    ) -> Result<Self, String> {
         // one that fans out may differ by queue; then its statement tells
         let queue = instance.branches.first().and_then(|b| b.get("q"));
         let sql = action_sql(instance, verb, queue.map_or("", String::as_str));
@@ -98,13 +105,21 @@ impl Asker {
         }
         Ok(Self {
             instance: instance.clone(),
+            tables,
             verb,
             choice,
         })
     }
 
-    /// Reads the tasks and judges them.
+    /// Reads the tasks and judges them; a fault for a lock names who holds it.
     pub async fn read(&self, session: &Session) -> Result<Preview, Fault> {
+        match self.preview(session).await {
+            Err(fault) => Err(self.tables.named(session, fault).await),
+            preview => preview,
+        }
+    }
+
+    async fn preview(&self, session: &Session) -> Result<Preview, Fault> {
         let rows = session
             .query("SELECT date_part('epoch', clock_timestamp()) AS now", &[])
             .await?;

@@ -3,10 +3,11 @@
 
 use super::chunk::{Ended, Told, perform, resolve, row, slow, unwritten};
 use super::diary::{About, Diary, Loss};
-use super::{Fate, Outcome, Plan, Target as Task};
+use super::{Fate, Outcome, Plan, Progress, Target as Task};
 use crate::connect::{Fault, Session, Target};
 use crate::journal::Journal;
 use crate::log::{self, told};
+use crate::probe::locks::Tables;
 use crate::queue::action::ActionSql;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,23 +21,6 @@ pub const CHUNK: usize = 100;
 const AGAIN: u32 = 2;
 /// How long they are given before each of those times.
 const PATIENCE: Duration = Duration::from_millis(700);
-
-/// How far a run has come.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Progress {
-    /// Names the action.
-    pub action_id: String,
-    /// Targets of the plan.
-    pub asked: u64,
-    /// Targets whose fate is known.
-    pub done: u64,
-    /// Of those, changed.
-    pub changed: u64,
-    /// Targets a second so far.
-    pub per_second: f64,
-    /// Waiting for rows that others have locked.
-    pub locked: u64,
-}
 
 struct Chunk {
     /// Which of the statements.
@@ -56,6 +40,7 @@ impl Chunk {
 pub struct Run {
     plan: Plan,
     steps: Vec<ActionSql>,
+    tables: Tables,
     table: Option<String>,
     journal: Journal,
     diary: Option<Diary>,
@@ -74,10 +59,12 @@ pub struct Run {
 
 impl Run {
     /// The statements with their targets: one a queue where ids are unique only within one, else a single one.
-    /// `table` is the system's own journal table, quoted, where it has one; `journal` the local one.
+    /// They may wait for `tables`. `table` is the system's own journal table, quoted, where it has one; `journal` the
+    /// local one.
     pub fn new(
         plan: Plan,
         steps: Vec<(ActionSql, Vec<Task>)>,
+        tables: Tables,
         table: Option<String>,
         journal: Journal,
         rows_per_second: f64,
@@ -106,6 +93,7 @@ impl Run {
             },
             plan,
             steps: statements,
+            tables,
             table,
             journal,
             diary: None,
@@ -236,6 +224,7 @@ impl Run {
                 noted
             }
             Ended::Nothing(fault) => {
+                let fault = self.tables.named(db, fault).await;
                 let (sqlstate, reason) = (fault.code.as_deref(), told(&fault));
                 error!(sqlstate, reason, "write rolled back");
                 let loss = match chunk.targets.len() {

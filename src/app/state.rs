@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::findings::Report;
 use crate::probe::Snapshot;
 use crate::probe::backend::Backend;
+use crate::probe::server::STANDBY;
 use crate::probe::tasks::{TaskDetail, TaskKey};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, LazyLock};
@@ -297,9 +298,7 @@ impl App {
             return Some("the view is held: press p to go on first".into());
         }
         match (&self.link, &self.snapshot) {
-            (Link::Live, Some(s)) if s.server.in_recovery => {
-                Some("a standby cannot be written to: connect to the primary".into())
-            }
+            (Link::Live, Some(s)) if s.server.in_recovery => Some(STANDBY.into()),
             (Link::Live, Some(_)) => None,
             _ => Some("no connection to the database".into()),
         }

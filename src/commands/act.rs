@@ -10,8 +10,9 @@ use crate::connect::{Session, Target};
 use crate::feed::round::Round;
 use crate::once::{self, Refused};
 use crate::out::{done, print, say};
-use crate::probe::State;
+use crate::probe::server::STANDBY;
 use crate::probe::tasks::{Filter, TaskKey};
+use crate::probe::{Snapshot, State};
 use crate::text::thousands;
 use anyhow::{Context, Result};
 use serde_json::json;
@@ -88,7 +89,12 @@ async fn carry_out(
     round.run_database(&session).await?;
     round.run_queues(&session).await?;
     let snapshot = round.assemble();
-    let (system, schema) = or_exit!(home(&round, args));
+    if snapshot.server.in_recovery {
+        session.close().await;
+        let text = format!("{} is off: {STANDBY}", verb.infinitive());
+        return Ok(Exit::Error(text));
+    }
+    let (system, schema) = or_exit!(home(&round, &snapshot, args));
     let choice = match args.ids.is_empty() {
         false => {
             let queue = args.queue.clone().unwrap_or_default();
@@ -204,13 +210,13 @@ async fn carry_out(
 }
 
 /// The system that is meant: named, or the only one.
-fn home(round: &Round, args: &cli::Act) -> Result<(String, String), Exit> {
+fn home(round: &Round, snapshot: &Snapshot, args: &cli::Act) -> Result<(String, String), Exit> {
     let systems = round.systems();
     let named = |s: &&(String, String)| args.system.as_ref().is_none_or(|name| s.0 == *name);
     let found: Vec<&(String, String)> = systems.iter().filter(named).collect();
     match found.as_slice() {
         [one] => Ok((*one).clone()),
-        [] if systems.is_empty() => Err(Exit::Error("no queue found in this database".into())),
+        [] if systems.is_empty() => Err(Exit::Error(snapshot.no_system().unwrap_or_default())),
         [] => {
             let names: Vec<&str> = systems.iter().map(|s| s.0.as_str()).collect();
             Err(Exit::Usage(format!(

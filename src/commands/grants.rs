@@ -2,9 +2,11 @@
 
 use super::{Exit, config, runtime, target};
 use crate::cli::{Grants, Look};
+use crate::config::Config;
+use crate::connect::Session;
 use crate::once;
 use crate::out::print;
-use crate::queue::{Instance, detect, grants, profiles};
+use crate::queue::{Catalogue, Half, Instance, grants, profiles};
 use anyhow::Result;
 
 /// Bytes of a name in Postgres that `_operator` leaves.
@@ -27,11 +29,11 @@ pub fn grants(args: &Grants) -> Result<Exit> {
             format!("{bad:?} cannot begin a role's name: give 1 to {LONGEST} bytes, not pg_…");
         return Ok(Exit::Usage(text));
     }
-    let found: Vec<Instance> = runtime(1)?.block_on(async {
+    let (found, half) = runtime(1)?.block_on(async {
         let session = once::open(&target).await?;
-        let found = detect(&session, &profiles(&config.profiles)?, &config.settings).await;
+        let found = look(&session, &config).await;
         session.close().await;
-        anyhow::Ok(found?)
+        found
     })?;
     let names: Vec<String> = found.iter().map(|i| i.system.clone()).collect();
     let asked = |i: &Instance| args.system.as_ref().is_none_or(|s| *s == i.system);
@@ -43,6 +45,14 @@ pub fn grants(args: &Grants) -> Result<Exit> {
         text.push_str(&grants::script(instance, prefix)?);
     }
     if text.is_empty() {
+        let asked = |h: &&Half| {
+            args.system
+                .as_ref()
+                .is_none_or(|s| s == h.profile.system.get_ref())
+        };
+        if let Some(half) = half.iter().find(asked) {
+            return Ok(Exit::Error(half.sentence()));
+        }
         let there = match names.is_empty() {
             true => "none".to_string(),
             false => names.join(", "),
@@ -53,4 +63,14 @@ pub fn grants(args: &Grants) -> Result<Exit> {
     }
     print(&text)?;
     Ok(Exit::Fine)
+}
+
+/// The systems that are whole, and those that are half there.
+async fn look(session: &Session, config: &Config) -> Result<(Vec<Instance>, Vec<Half>)> {
+    let profiles = profiles(&config.profiles)?;
+    let catalogue = Catalogue::read(session, &profiles).await?;
+    let found = catalogue.systems(session, &profiles, &config.settings);
+    let found = found.await?;
+    let half = catalogue.half_there(&profiles, &found);
+    Ok((found, half))
 }

@@ -27,6 +27,7 @@ use crate::once::{self, Refused};
 use crate::out::{self, print, tell};
 use crate::probe::State;
 use crate::probe::tasks::Filter;
+use crate::queue::check::Wrong;
 use crate::run::{self, Ended};
 use crate::term;
 use crate::ui::plain;
@@ -152,7 +153,9 @@ fn carry_out(cli: Cli) -> Exit {
     };
     match result {
         Ok(exit) => exit,
-        Err(error) if error.is::<Refused>() => Exit::Usage(format!("{error:#}")),
+        Err(error) if error.is::<Refused>() || error.is::<Wrong>() => {
+            Exit::Usage(format!("{error:#}"))
+        }
         Err(error) => Exit::Error(format!("{error:#}")),
     }
 }

@@ -30,6 +30,9 @@ type Take<'a> = &'a mut (dyn FnMut(Row) -> Result<(), Fault> + Send);
 /// that died. In seconds.
 const CLIENT_DEADLINE: Duration = Duration::from_secs(8);
 
+/// What is said when it has passed.
+pub const SILENT: &str = "the server does not answer";
+
 /// One database session.
 pub struct Session {
     client: Client,
@@ -297,7 +300,7 @@ impl Session {
             Ok(Err(error)) => Fault::from(error),
             Err(_) => Fault {
                 closed: true,
-                ..Fault::own("the server does not answer")
+                ..Fault::own(SILENT)
             },
         };
         if !error.closed || error.code.is_some() {

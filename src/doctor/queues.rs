@@ -3,7 +3,7 @@
 use super::Seen;
 use super::page::{Level, Part};
 use crate::queue::profile::Source;
-use crate::queue::{Branch, Half, Instance};
+use crate::queue::{Branch, Half, Instance, faults_of};
 use crate::ui::fmt::plural;
 
 /// Which queues were found, and what cannot be known about them.
@@ -67,15 +67,28 @@ fn found(part: &mut Part, instance: &Instance, seen: &Seen<'_>) {
     let queues = of
         .filter(|q| q.system == instance.system && q.schema == instance.schema)
         .count();
-    let profile = &instance.profile;
-    let text = format!(
-        "{}: {} with tasks, {}, read by {}",
-        super::home(instance),
-        plural(queues as u64, "queue", "queues"),
+    let read = format!(
+        "{}, read by {}",
         plural(instance.relations.len() as u64, "table", "tables"),
-        profile.file
+        instance.profile.file
     );
-    part.say(Level::Ok, "found", text);
+    let mut probes = seen.snapshot.probes.iter();
+    let error = probes.find(|p| p.name == "queues");
+    let error = error.and_then(|p| p.error.as_ref()).filter(|_| queues == 0);
+    let named = faults_of(&instance.system, &instance.schema);
+    let (level, text) = match error {
+        None => {
+            let queues = plural(queues as u64, "queue", "queues");
+            (Level::Ok, format!("{queues} with tasks, {read}"))
+        }
+        Some(why) if why.contains(&named) => (
+            Level::Note,
+            format!("{read}; its queues could not be read: {why}"),
+        ),
+        // the first system that fails is named, and the others may have failed too
+        Some(_) => (Level::Note, format!("no queue with tasks was read, {read}")),
+    };
+    part.say(level, "found", format!("{}: {text}", super::home(instance)));
 }
 
 /// What the profile says that it cannot know, what it does without, and what it does not do.

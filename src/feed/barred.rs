@@ -4,15 +4,13 @@
 use super::slots::Slots;
 use crate::connect::{Fault, Session};
 use crate::log;
-use crate::probe::locks::{self, Exclusive};
+use crate::probe::locks::{self, Exclusive, LOCKED, Tables};
 use crate::probe::rights::Denied;
 use crate::probe::{ProbeHealth, QueueProbes, Snapshot};
 use crate::queue::Instance;
 use std::time::Instant;
 use tracing::Instrument;
 
-/// SQLSTATE of a statement that waited for a lock in vain.
-pub(super) const LOCKED: &str = "55P03";
 /// SQLSTATE of a statement that a right is missing for.
 const DENIED: &str = "42501";
 
@@ -34,7 +32,8 @@ pub(super) async fn by_locks(
         return Ok(());
     }
     db.within(slot.deadline());
-    let read = read(db, queues, snapshot.server.version_num);
+    let tables = Tables::of(queues.instances(), snapshot.server.version_num);
+    let read = tables.locks(db);
     let read = read.instrument(log::probe(slot.name())).await;
     let mut over = false;
     let result = read.map(|found| {
@@ -47,17 +46,6 @@ pub(super) async fn by_locks(
         slots.retry_failed_with(LOCKED);
     }
     Ok(())
-}
-
-/// The locks on the tables of all systems.
-pub(super) async fn read(
-    db: &Session,
-    queues: &QueueProbes,
-    version_num: i32,
-) -> Result<Vec<Exclusive>, Fault> {
-    let tables = queues.instances().flat_map(|i| i.tables());
-    let tables: Vec<String> = tables.map(|(name, _)| name).collect();
-    Exclusive::read(db, version_num, &tables).await
 }
 
 fn same(a: &Exclusive, b: &Exclusive) -> bool {

@@ -1,8 +1,13 @@
 //! Why there is no session, in one sentence: where no connection slot is free, with the arithmetic, and with who held
-//! the slots when they were last seen.
+//! the slots when they were last seen; where a pooler is on the way, that it may be the one that keeps us waiting.
 
 use crate::connect::Fault;
+use crate::connect::session::SILENT;
 use crate::probe::Snapshot;
+
+/// A pooler lets clients in and keeps them waiting for a session of the server.
+const NO_ANSWER: &str =
+    "no answer through the pooler: its pool may be full, or the server behind it silent";
 
 /// The fault in words. Nothing can be asked of a full server: what is known is what `seen` last had, if anything.
 pub fn why(fault: &Fault, seen: &Snapshot) -> String {
@@ -15,6 +20,7 @@ pub fn why(fault: &Fault, seen: &Snapshot) -> String {
         true if text.contains("reserved") => {
             "every connection slot but the reserved ones is taken (53300)"
         }
+        false if text == SILENT && seen.server.pooler.is_some() => return NO_ANSWER.into(),
         _ => return fault.to_string(),
     };
     let c = &seen.connections;
@@ -81,5 +87,16 @@ mod tests {
         assert_eq!(why(&limit, &seen()), limit.to_string());
         let gone = Fault::own("connection refused");
         assert_eq!(why(&gone, &seen()), "connection refused");
+    }
+
+    #[test]
+    fn silence_behind_a_pooler_may_be_the_poolers() {
+        let silent = Fault::own(SILENT);
+        assert_eq!(why(&silent, &seen()), "the server does not answer");
+        let mut pooled = seen();
+        pooled.server.pooler = Some("transaction".into());
+        assert_eq!(why(&silent, &pooled), NO_ANSWER);
+        let refused = Fault::own("connection refused");
+        assert_eq!(why(&refused, &pooled), "connection refused");
     }
 }

@@ -8,7 +8,7 @@ use crate::probe::flow::Flow;
 use crate::probe::queues::Queue;
 use crate::probe::stages::{Stage, StageName};
 use crate::probe::{Bound, Count, ServerTime, Snapshot, State};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The gravest finding whose culprit is this row.
 pub fn severity(report: &Report, id: &RowId) -> Option<Severity> {
@@ -55,6 +55,26 @@ pub fn session_row(session: &Session) -> RowId {
 /// The session of that pid.
 pub fn session(snapshot: &Snapshot, pid: i32) -> Option<&Session> {
     snapshot.sessions.iter().find(|s| s.pid == Some(pid))
+}
+
+/// What pid 0 stands for among those that hold locks, by its name where only one is known.
+pub fn prepared(snapshot: &Snapshot) -> String {
+    let blames = snapshot.exclusive.iter().map(|lock| &lock.blame);
+    let names = blames.filter(|b| b.pid == 0).map(|b| b.prepared.as_deref());
+    let names: BTreeSet<Option<&str>> = names.collect();
+    match names.first() {
+        Some(Some(name)) if names.len() == 1 => format!("prepared transaction {name}"),
+        _ => "prepared transaction".into(),
+    }
+}
+
+/// A pid with the name of its session, where that is listed.
+pub fn called(snapshot: &Snapshot, pid: i32) -> String {
+    match session(snapshot, pid) {
+        Some(s) => format!("{pid} {}", session_name(s)),
+        None if pid == 0 => prepared(snapshot),
+        None => pid.to_string(),
+    }
 }
 
 /// Where a lease is infinite.

@@ -1,7 +1,7 @@
 //! Everything about a session, a budget, or something that sessions wait for.
 
 use super::chains::Chains;
-use super::common::{session as by_pid, session_name, session_row};
+use super::common::{called, prepared, session as by_pid, session_name, session_row};
 use super::connections::short_state;
 use crate::app::row::RowId;
 use crate::app::state::{App, Detail};
@@ -39,10 +39,16 @@ pub fn detail(app: &App, row: &RowId) -> Option<Vec<Line<'static>>> {
             let known = snapshot.sessions.iter().find(|s| session_row(s) == *row);
             Some(match known {
                 Some(s) => session(app, snapshot, s),
+                None if *pid == 0 => vec![
+                    plain("holds", prepared(snapshot)),
+                    Line::from(dim(
+                        "It has no session: COMMIT PREPARED or ROLLBACK PREPARED ends it.",
+                    )),
+                ],
                 None => vec![
                     plain("pid", pid.to_string()),
                     Line::from(dim(
-                        "This session has ended, belongs to another database, or is a prepared transaction.",
+                        "This session has ended, or belongs to another database.",
                     )),
                 ],
             })
@@ -121,10 +127,6 @@ fn session(app: &App, snapshot: &Snapshot, s: &Session) -> Vec<Line<'static>> {
 
 /// Whom it waits for, and who waits for it.
 fn chain(snapshot: &Snapshot, pid: i32, lines: &mut Vec<Line<'static>>) {
-    let name = |pid: i32| match by_pid(snapshot, pid) {
-        Some(s) => format!("{pid} {}", session_name(s)),
-        None => pid.to_string(),
-    };
     let state = |pid: i32| {
         by_pid(snapshot, pid).map_or(String::new(), |s| {
             let state = short_state(s.state.as_deref().unwrap_or("hidden"));
@@ -150,7 +152,7 @@ fn chain(snapshot: &Snapshot, pid: i32, lines: &mut Vec<Line<'static>>) {
             let indent = "  ".repeat(seen.len() - 1);
             lines.push(Line::from(vec![
                 dim(format!("{indent}└ behind ")),
-                text(name(holder)),
+                text(called(snapshot, holder)),
                 dim(state(holder)),
             ]));
             seen.push(holder);
@@ -170,7 +172,11 @@ fn chain(snapshot: &Snapshot, pid: i32, lines: &mut Vec<Line<'static>>) {
             let what = waits.map_or(String::new(), |b| {
                 format!("  Lock {} for {}", b.lock_type, fmt::duration(b.waiting_s))
             });
-            lines.push(Line::from(vec![dim(lead), text(name(*p)), dim(what)]));
+            lines.push(Line::from(vec![
+                dim(lead),
+                text(called(snapshot, *p)),
+                dim(what),
+            ]));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::PaneDef;
 use super::chains::Chains;
-use super::common::{session, session_name, session_row, severity};
+use super::common::{called, session, session_row, severity};
 use crate::app::row::RowId;
 use crate::app::state::{App, PaneId};
 use crate::findings::{Report, Severity};
@@ -158,10 +158,7 @@ fn row(
 ) -> Row {
     let known = session(snapshot, pid);
     let id = known.map_or(RowId::Session { pid, started_us: 0 }, session_row);
-    let name = match known {
-        Some(s) => format!("{lead}{pid} {}", session_name(s)),
-        None => format!("{lead}{pid}"),
-    };
+    let name = lead.to_string() + &called(snapshot, pid);
     let root = waiting.is_none();
     let grave = severity(report, &id).or(root.then_some(Severity::Warning));
     let state = known.and_then(|s| s.state.as_deref());
@@ -175,7 +172,8 @@ fn row(
             (None, Some("active")) => Cell::nothing("CPU"),
             _ => Cell::maybe(state),
         },
-        // A prepared transaction has no session, another database's session is not listed.
+        (None, None) if pid == 0 => Cell::nothing("no session"),
+        // Another database's session is not listed.
         (None, None) => Cell::nothing("not listed"),
     };
     let age = match waiting {

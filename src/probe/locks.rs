@@ -3,8 +3,13 @@
 
 use super::activity::pids;
 use crate::connect::{Cells, Fault, Session};
+use crate::queue::Instance;
 use serde::{Deserialize, Serialize};
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
+
+/// SQLSTATE of a statement that waited for a lock in vain.
+pub const LOCKED: &str = "55P03";
 
 /// The lock may be on a partition or on an index of the table: whoever reads the table needs those, too. Of several that
 /// want the table, the one that has it or came first. Application and role of a session are shown to every role.
@@ -79,35 +84,69 @@ pub struct Blame {
     pub prepared: Option<String>,
 }
 
+/// The tables of the systems, which statements may wait for in vain.
+#[derive(Clone, Debug)]
+pub struct Tables {
+    /// Schema-qualified.
+    names: Vec<String>,
+    version_num: i32,
+}
+
+impl Tables {
+    /// All tables of these systems, on a server of this version (`150018`).
+    pub fn of<'a>(systems: impl Iterator<Item = &'a Instance>, version_num: i32) -> Self {
+        let tables = systems.flat_map(Instance::tables);
+        Self {
+            names: tables.map(|(name, _)| name).collect(),
+            version_num,
+        }
+    }
+
+    /// The locks on them. One statement.
+    ///
+    /// # Errors
+    /// The server's, where they cannot be read.
+    pub async fn locks(&self, db: &Session) -> Result<Vec<Exclusive>, Fault> {
+        let sql = locks_sql(self.version_num);
+        let rows = db.query(&sql, &[(&self.names, Type::TEXT_ARRAY)]).await?;
+        rows.iter().map(Exclusive::of).collect()
+    }
+
+    /// A fault; one for a lock with who holds it, asked on a session that is in no transaction.
+    pub async fn named(&self, db: &Session, fault: Fault) -> Fault {
+        if !fault.is(LOCKED) || fault.closed {
+            return fault;
+        }
+        let found = self.locks(db).await;
+        match why(&found.unwrap_or_default()) {
+            Some(who) => Fault {
+                message: format!("{who}: {}", fault.message),
+                ..fault
+            },
+            None => fault,
+        }
+    }
+}
+
 impl Exclusive {
-    /// The locks on these tables (schema-qualified). One statement.
-    pub async fn read(
-        db: &Session,
-        version_num: i32,
-        tables: &[String],
-    ) -> Result<Vec<Self>, Fault> {
-        let sql = locks_sql(version_num);
-        let rows = db.query(&sql, &[(&tables, Type::TEXT_ARRAY)]).await?;
-        let lock = |row: &tokio_postgres::Row| {
-            let granted = row.flag("granted")?.unwrap_or(false);
-            let ahead = pids(&row.word("blockers")?);
-            let first = ahead.first().copied().unwrap_or(0);
-            Ok(Self {
-                relation: row.word("name")?,
-                pid: row.int("pid")?.unwrap_or(0) as i32,
-                granted,
-                waiting_s: row.float("waiting_s")?.map(|s| s.max(0.0)),
-                blame: Blame {
-                    pid: row.int("blame_pid")?.map_or(first, |p| p as i32),
-                    application: row.word("app")?,
-                    user: row.word("role")?,
-                    prepared: row.text("gid")?,
-                },
-                blocked_by: if granted { Vec::new() } else { ahead },
-                waiters: row.count("waiters")? as u32,
-            })
-        };
-        rows.iter().map(lock).collect()
+    fn of(row: &Row) -> Result<Self, Fault> {
+        let granted = row.flag("granted")?.unwrap_or(false);
+        let ahead = pids(&row.word("blockers")?);
+        let first = ahead.first().copied().unwrap_or(0);
+        Ok(Self {
+            relation: row.word("name")?,
+            pid: row.int("pid")?.unwrap_or(0) as i32,
+            granted,
+            waiting_s: row.float("waiting_s")?.map(|s| s.max(0.0)),
+            blame: Blame {
+                pid: row.int("blame_pid")?.map_or(first, |p| p as i32),
+                application: row.word("app")?,
+                user: row.word("role")?,
+                prepared: row.text("gid")?,
+            },
+            blocked_by: if granted { Vec::new() } else { ahead },
+            waiters: row.count("waiters")? as u32,
+        })
     }
 
     /// `pid 4711 (psql) holds agent_queue.tasks`. Not cleaned.

@@ -202,6 +202,14 @@ impl Snapshot {
             None => "no queue found in this database".into(),
         })
     }
+
+    /// The same for somebody who wants to work with a queue: with what can be done where one is half there.
+    pub fn no_system(&self) -> Option<String> {
+        match self.all_half() {
+            Some(half) => Some(format!("{}; {}", half.why, half.advice)),
+            None => self.no_queue(),
+        }
+    }
 }
 
 #[cfg(test)]

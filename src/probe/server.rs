@@ -21,6 +21,9 @@ SELECT current_setting('server_version')::text AS version,
          + coalesce(nullif(current_setting('reserved_connections', true), '')::int8, 0)) AS reserved,
        extract(epoch FROM clock_timestamp())::float8 AS now";
 
+/// Why nothing can be written on a standby, and what to do instead.
+pub const STANDBY: &str = "a standby cannot be written to: connect to the primary";
+
 /// The server and how we reached it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Server {

@@ -259,19 +259,6 @@ fn apply(profile: &Arc<Profile>, anchor: &Found, all: &[Found], settings: &Setti
     }
 }
 
-/// Finds every system that a profile describes.
-///
-/// # Errors
-/// As [`Catalogue::read`] and [`Catalogue::systems`].
-pub async fn detect(
-    session: &Session,
-    profiles: &[Arc<Profile>],
-    settings: &Settings,
-) -> Result<Vec<Instance>, Fault> {
-    let catalogue = Catalogue::read(session, profiles).await?;
-    catalogue.systems(session, profiles, settings).await
-}
-
 /// Looks again at what a system fans out to. Reads the system's own list, so it may wait for a lock or lack rights:
 /// that leaves the branches as they were, with a note.
 pub async fn fan_out(session: &Session, instance: &mut Instance) -> Result<(), Fault> {

@@ -82,6 +82,11 @@ impl Half {
         format!("{system}: {missing} {are} not there")
     }
 
+    /// What is missing, and what can be done about it.
+    pub fn sentence(&self) -> String {
+        format!("{}; {}", self.why(), self.advice())
+    }
+
     /// What can be done about it.
     pub fn advice(&self) -> String {
         match &self.profile.grants.made_by {

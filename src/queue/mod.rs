@@ -18,7 +18,7 @@ pub mod statement;
 pub mod template;
 
 pub use action::action_sql;
-pub use detect::{Catalogue, Settings, detect, fan_out};
+pub use detect::{Catalogue, Settings, fan_out};
 pub use half::Half;
 pub use instance::{Branch, Instance, Relation, faults_of};
 pub use load::profiles;

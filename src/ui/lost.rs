@@ -33,23 +33,31 @@ pub fn lines(reason: &str, away: f64, next: &str, width: usize, most: usize) -> 
     lines
 }
 
-/// What was tried and what comes next: `14 tries, one a second`.
-pub fn next(retry: &Retry, now: f64) -> String {
+/// What was tried and what comes next: `14 tries, one a second`. A pace is told where the tries since `since` had it: one
+/// that hung for seconds has none.
+pub fn next(retry: &Retry, since: f64, now: f64) -> String {
     let (tries, next) = match retry.failed {
-        0 => (String::new(), "the first try"),
-        n => (fmt::plural(n.into(), "try, ", "tries, "), "the next"),
+        0 => (None, "the first try"),
+        n => (Some(fmt::plural(n.into(), "try", "tries")), "the next"),
     };
     let left = (retry.at - now).ceil();
     let what = if -left > HANGS {
-        format!("{next} hangs {}", fmt::coarse(now - retry.at))
+        Some(format!("{next} hangs {}", fmt::coarse(now - retry.at)))
     } else if retry.failed > 0 && retry.pause <= SHORT {
-        "one a second".into()
+        quick(retry, since).then(|| "one a second".into())
     } else if left > 0.0 {
-        format!("{next} in {}", fmt::coarse(left))
+        Some(format!("{next} in {}", fmt::coarse(left)))
     } else {
-        format!("{next} is under way")
+        Some(format!("{next} is under way"))
     };
-    tries + &what
+    let parts: Vec<String> = [tries, what].into_iter().flatten().collect();
+    parts.join(", ")
+}
+
+/// Did the tries that failed take no longer than a short pause each?
+fn quick(retry: &Retry, since: f64) -> bool {
+    let last = retry.at - retry.pause;
+    last - since <= SHORT * f64::from(retry.failed)
 }
 
 #[cfg(test)]
@@ -62,7 +70,20 @@ mod tests {
             pause,
             at: 100.0 + pause,
         };
-        next(&retry, 100.0 + ago)
+        next(&retry, 100.0 - f64::from(failed), 100.0 + ago)
+    }
+
+    #[test]
+    fn tries_that_hung_had_no_pace() {
+        let retry = |failed| Retry {
+            failed,
+            pause: 1.1,
+            at: 101.1,
+        };
+        assert_eq!(next(&retry(1), 91.0, 100.5), "1 try");
+        assert_eq!(next(&retry(2), 82.0, 101.5), "2 tries");
+        assert_eq!(next(&retry(2), 82.0, 106.1), "2 tries, the next hangs 5s");
+        assert_eq!(next(&retry(9), 91.0, 100.5), "9 tries, one a second");
     }
 
     #[test]

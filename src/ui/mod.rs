@@ -220,8 +220,12 @@ fn connecting(buffer: &mut Buffer, area: Rect, app: &App) {
     let (what, why) = match &app.link {
         Link::Connecting(why) => ("connecting".to_string(), why.as_str()),
         Link::Live => ("reading the queues".to_string(), ""),
-        Link::Lost { reason, retry, .. } => {
-            let next = lost::next(retry, app.now);
+        Link::Lost {
+            reason,
+            since,
+            retry,
+        } => {
+            let next = lost::next(retry, *since, app.now);
             (format!("no database; {next}"), reason.as_str())
         }
     };

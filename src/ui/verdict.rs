@@ -40,7 +40,7 @@ pub fn lines(app: &App, width: u16, room: Room) -> Vec<Line<'static>> {
         return lost::lines(
             reason,
             away,
-            &lost::next(retry, app.now),
+            &lost::next(retry, *since, app.now),
             width,
             room.verdict,
         );

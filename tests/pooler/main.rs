@@ -225,3 +225,32 @@ fn a_session_of_our_own_is_pushed_through_a_pooler() {
     std::thread::sleep(std::time::Duration::from_millis(100));
     assert!(neighbour.leave() > 0);
 }
+
+#[test]
+fn a_pool_that_is_full_is_not_called_a_silent_server() {
+    if !bouncer::here() {
+        return;
+    }
+    let (cluster, place) = Place::alone("pool");
+    let bouncer = Bouncer::start(&cluster, "transaction", 1);
+    let url = bouncer.url(&database(&place));
+    let pty = Pty::jobtop(&[&url], 160, 45);
+    pty.wait("data", live);
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let hog = runtime.block_on(async {
+        let config: tokio_postgres::Config = url.parse().expect("a URL");
+        let hog = common::connect(&config).await;
+        hog.batch_execute("BEGIN").await.expect("the only session");
+        hog
+    });
+    // two tries hang for eight seconds each
+    let limit = std::time::Duration::from_secs(85);
+    let shown = pty.wait_within(limit, "tries without a pace", |s| {
+        s.contains("no answer through the pooler: its pool may be full") && s.contains("1 try")
+    });
+    assert!(!shown.contains("one a second"), "{shown}");
+    runtime
+        .block_on(hog.batch_execute("ROLLBACK"))
+        .expect("given back");
+    pty.wait_within(limit, "data", live);
+}

@@ -26,10 +26,7 @@ fn the_flags_are_psqls() {
     ] {
         let text = both(&jobtop(server, &args, &[]));
         // there is a database, and nothing in it
-        assert!(
-            text.contains("queue") || text.contains("no such task"),
-            "{args:?}: {text}"
-        );
+        assert!(text.contains("queue"), "{args:?}: {text}");
         assert!(!text.contains("no connection"), "{args:?}: {text}");
     }
     let page = both(&jobtop(
@@ -105,7 +102,7 @@ fn a_password_never_leaves_it() {
     let url = format!("postgres://scram:s3cret%3A%5C@127.0.0.1:{p}/app");
     let output = jobtop(server, &["tasks", &url], &[]);
     let text = both(&output);
-    assert!(text.contains("no such task"), "{text}");
+    assert!(text.contains("no queue found"), "{text}");
     let warning = "a password on the command line can be seen by everybody on this machine";
     assert_eq!(text.matches(warning).count(), 1, "{text}");
     assert!(!text.contains("s3cret"), "{text}");
@@ -167,7 +164,7 @@ fn the_configuration_file_may_name_the_command() {
     let path = file.display().to_string();
     let text = both(&jobtop(server, &["tasks", &url, "--config", &path], &[]));
     assert!(
-        text.contains("no such task") && !text.contains("s3cret"),
+        text.contains("no queue found") && !text.contains("s3cret"),
         "{text}"
     );
     let flag = [
@@ -262,10 +259,10 @@ fn it_asks_where_the_server_does_and_nothing_is_known() {
     assert!(pty.cooked() && !written(&pty).contains("s3cret"));
     // whatever connects, also with several hosts
     let hosts = format!("host=127.0.0.1,127.0.0.1 port=1,{p} user=scram dbname=app");
-    let elsewhere = format!("'{JOBTOP}' tasks '{url}' < /dev/null > /dev/null && echo fine");
+    let elsewhere = format!("'{JOBTOP}' '{url}' --once < /dev/null > /dev/null && echo fine");
     for (command, end) in [
-        (vec![JOBTOP, "tasks", &url], "no such task"),
-        (vec![JOBTOP, "tasks", &hosts], "no such task"),
+        (vec![JOBTOP, "tasks", &url], "no queue found"),
+        (vec![JOBTOP, "tasks", &hosts], "no queue found"),
         (
             vec![JOBTOP, "grants", &url],
             "no such queue in this database",
@@ -316,7 +313,7 @@ fn it_asks_where_the_server_does_and_nothing_is_known() {
     // who needs no password is not asked
     let mut pty = terminal(server, &[JOBTOP, "tasks", &url.replace("scram", "anybody")]);
     pty.exit_code();
-    assert!(!pty.wait_text("no such task").contains("Password"));
+    assert!(!pty.wait_text("no queue found").contains("Password"));
 }
 
 /// A way to the server that at first says it is starting.
@@ -388,14 +385,14 @@ fn it_asks_for_the_pass_phrase_of_a_key() {
         (
             vec!["tasks", &place("require")],
             "s3cret\\ph\r",
-            0,
-            "no such task",
+            1,
+            "no queue found",
         ),
         (
             vec!["tasks", &place("prefer")],
             "s3cret\\ph\r",
-            0,
-            "no such task",
+            1,
+            "no queue found",
         ),
         (
             vec![&place("require"), "--once"],
@@ -449,7 +446,7 @@ fn a_signal_at_the_question_gives_the_echo_back() {
     }
     // what a shell sees, with keys only
     let mut pty = terminal(server, &["/bin/sh", "-i"]);
-    let ask = format!("'{JOBTOP}' tasks '{url}'\r");
+    let ask = format!("'{JOBTOP}' '{url}' --once\r");
     pty.keys(&ask);
     pty.wait_text(question);
     pty.keys("\x03");

@@ -186,6 +186,16 @@ fn a_standby_is_watched_and_its_promotion_noticed() {
         assert_eq!(server["push"], push, "{attrs}: {server}");
     }
 
+    for last in ["--yes", "--dry-run"] {
+        let cancel = ["cancel", "3", "--system", "agent_queue", "-d", &url_b, last];
+        let (code, out, err) = place.run(&cancel);
+        assert_eq!((code, out.as_str()), (1, ""), "{last}");
+        let why = "a standby cannot be written to: connect to the primary";
+        assert_eq!(err, format!("jobtop: cancel is off: {why}\n"), "{last}");
+    }
+    let state = "SELECT status FROM agent_queue.tasks WHERE id = 3";
+    assert_eq!(place.value(state), "enqueued");
+
     // nothing that changes something can be run here
     let by_mona = url_b.replace("user=postgres", "user=mona");
     let (_, page, _) = place.run(&["doctor", &by_mona]);

@@ -4,6 +4,7 @@ use super::Round;
 use crate::action::strike::With;
 use crate::action::{Asker, Choice, Outcome, Plan, Run, Verb};
 use crate::journal::Journal;
+use crate::probe::locks::Tables;
 use crate::queue::Instance;
 use tracing::info;
 
@@ -11,7 +12,12 @@ impl Round {
     /// What reads the tasks that an action is about, on any session.
     pub fn asker(&self, verb: Verb, choice: Choice) -> Result<Asker, String> {
         let (system, schema) = choice.home().ok_or("no task was chosen")?;
-        Asker::new(self.whole(system, schema)?, verb, choice)
+        Asker::new(self.whole(system, schema)?, self.tables(), verb, choice)
+    }
+
+    /// What statements on the systems may wait for.
+    pub(super) fn tables(&self) -> Tables {
+        Tables::of(self.queues.instances(), self.snapshot.server.version_num)
     }
 
     /// A system whose tasks can be acted on, or why they cannot.
@@ -53,7 +59,8 @@ impl Round {
         match steps.and_then(|s| Ok((s, self.local_journal()?))) {
             Ok(((steps, table), journal)) => {
                 let rate = self.config.rows_per_second;
-                Ok(Run::new(plan, steps, table, journal, rate))
+                let tables = self.tables();
+                Ok(Run::new(plan, steps, tables, table, journal, rate))
             }
             Err(why) => {
                 info!(

@@ -4,9 +4,7 @@ use super::Round;
 use crate::app::row::RowId;
 use crate::app::state::Detail;
 use crate::connect::{Fault, Session};
-use crate::feed::barred;
 use crate::probe::backend::Backend;
-use crate::probe::locks;
 use crate::probe::tasks::{Filter, Task};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +22,7 @@ impl Round {
                 let task = self.queues.detail(db, key, now).await;
                 let task = match task {
                     Ok(task) => task,
-                    Err(fault) => return Err(self.named(db, fault).await.to_string()),
+                    Err(fault) => return Err(self.tables().named(db, fault).await.to_string()),
                 };
                 Detail::Task(Box::new(task.ok_or("this task is gone")?))
             }
@@ -40,7 +38,7 @@ impl Round {
         Ok(Arc::new(detail))
     }
 
-    /// Task rows by state and queue.
+    /// Task rows by state and queue; a fault where there is no system that can be read.
     pub async fn list(&mut self, db: &Session, filter: &Filter) -> Result<Vec<Task>, Fault> {
         self.queues.detect(db).await?;
         if let Some(activity) = &mut self.activity {
@@ -48,24 +46,15 @@ impl Round {
         }
         let now = self.activity.as_ref().map(|a| a.now);
         let now = now.ok_or_else(|| Fault::own("the server's clock is not known"))?;
+        if self.queues.whole().next().is_none() {
+            self.queues.fill(&mut self.snapshot);
+            if let Some(why) = self.snapshot.no_system() {
+                return Err(Fault::own(why));
+            }
+        }
         match self.queues.query(db, filter, now).await {
             Ok(rows) => Ok(rows),
-            Err(fault) => Err(self.named(db, fault).await),
-        }
-    }
-
-    /// A fault; one for a lock with who holds it.
-    async fn named(&self, db: &Session, fault: Fault) -> Fault {
-        if !fault.is(barred::LOCKED) {
-            return fault;
-        }
-        let found = barred::read(db, &self.queues, self.snapshot.server.version_num).await;
-        match locks::why(&found.unwrap_or_default()) {
-            Some(who) => Fault {
-                message: format!("{who}: {}", fault.message),
-                ..fault
-            },
-            None => fault,
+            Err(fault) => Err(self.tables().named(db, fault).await),
         }
     }
 }
