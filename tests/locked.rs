@@ -296,6 +296,9 @@ fn a_prepared_transaction_is_told_by_its_name() {
         .lines()
         .find(|l| l.contains("! prepared transaction two-phase-7"));
     assert!(root.is_some_and(|l| l.contains("no session")), "{shown}");
+    screen.keys("\r");
+    let shown = screen.wait_text("COMMIT PREPARED or ROLLBACK PREPARED ends it");
+    assert!(!words(&shown).contains("pid 0"), "{shown}");
     place.sql("ROLLBACK PREPARED 'two-phase-7'");
     assert_eq!(json(&place, &place.url)["exclusive"], serde_json::json!([]));
 }

@@ -166,6 +166,7 @@ fn pid_of_worker(snapshot: &Snapshot, worker: &str) -> Option<i32> {
 pub fn label(row: &RowId) -> String {
     match row {
         RowId::Task(key) => format!("task {}", key.id),
+        RowId::Session { pid: 0, .. } => "prepared transaction".into(),
         RowId::Session { pid, .. } => format!("pid {pid}"),
         RowId::Idle { application, .. } => application.clone(),
         RowId::Budget(name) => format!("budget {name}"),
