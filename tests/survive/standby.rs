@@ -9,6 +9,7 @@ use jobtop::demo::cluster::Cluster;
 use serde_json::Value;
 use std::process::Command;
 use std::time::{Duration, Instant};
+use tokio_postgres::error::SqlState;
 
 /// A standby of this primary. Its data are a copy of those of the stopped primary, which every Postgres can start from: no
 /// pg_basebackup is needed, which the packages fetched for tests lack.
@@ -315,7 +316,13 @@ impl Reader {
     }
 
     fn value(&self, sql: &str) -> String {
-        let rows = self.0.block_on(self.1.query(sql, &[])).expect(sql);
+        let rows = loop {
+            match self.0.block_on(self.1.query(sql, &[])) {
+                // the conflicts that are made for others meet this one, too
+                Err(e) if e.code() == Some(&SqlState::T_R_SERIALIZATION_FAILURE) => {}
+                rows => break rows.expect(sql),
+            }
+        };
         rows.first().map_or(String::new(), |row| row.get(0))
     }
 }
