@@ -4,17 +4,25 @@ mod common;
 
 use common::place::Place;
 use std::time::Duration;
+use tokio::runtime::Runtime;
+use tokio_postgres::Client;
+
+/// Somebody who has the task table for himself.
+fn locked(place: &Place) -> (Client, &Runtime) {
+    let (client, runtime) = place.client();
+    runtime.block_on(async {
+        let lock = "BEGIN; LOCK TABLE agent_queue.tasks IN ACCESS EXCLUSIVE MODE";
+        client.batch_execute(lock).await.expect("locked");
+    });
+    (client, runtime)
+}
 
 #[test]
 fn a_locked_task_table_costs_its_panes_only() {
     let place = Place::new("locked");
     let mut pty = place.watch(&[], 160, 45);
     pty.wait_text("parser");
-    let (client, runtime) = place.client();
-    runtime.block_on(async {
-        let lock = "BEGIN; LOCK TABLE agent_queue.tasks IN ACCESS EXCLUSIVE MODE";
-        client.batch_execute(lock).await.expect("locked");
-    });
+    let (client, runtime) = locked(&place);
     pty.keys("1");
     pty.wait("the holder", |s| {
         s.contains("idle in transaction") || s.contains("idle in tx")
@@ -127,11 +135,7 @@ fn what_was_read_before_a_new_session_is_as_old_as_it_is() {
     let place = Place::new("renewed");
     let mut pty = place.watch(&[], 160, 45);
     pty.wait_text("parser");
-    let (client, runtime) = place.client();
-    runtime.block_on(async {
-        let lock = "BEGIN; LOCK TABLE agent_queue.tasks IN ACCESS EXCLUSIVE MODE";
-        client.batch_execute(lock).await.expect("locked");
-    });
+    let (client, runtime) = locked(&place);
     pty.wait("an age", |s| s.contains("TASKS  as of "));
     let ours = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'jobtop' \
                 AND datname = current_database()";

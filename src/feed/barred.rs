@@ -21,9 +21,8 @@ pub(super) async fn by_locks(
     queues: &QueueProbes,
     snapshot: &mut Snapshot,
 ) -> Result<(), Fault> {
-    let locked = format!("({LOCKED})");
     let mut notes = queues.instances().flat_map(|i| &i.notes);
-    if !slots.any_failed_with(LOCKED) && !notes.any(|note| note.contains(&locked)) {
+    if !slots.any_failed_with(LOCKED) && !notes.any(|note| locks::failed_for_one(note)) {
         snapshot.exclusive.clear();
         return Ok(());
     }
@@ -57,9 +56,8 @@ pub(super) fn explain(probes: &mut [ProbeHealth], found: &[Exclusive]) {
     let Some(why) = locks::why(found) else {
         return;
     };
-    let locked = format!("({LOCKED})");
     let errors = probes.iter_mut().filter_map(|p| p.error.as_mut());
-    for error in errors.filter(|e| e.contains(&locked)) {
+    for error in errors.filter(|e| locks::failed_for_one(e)) {
         *error = format!("{why}: {error}");
     }
 }

@@ -2,6 +2,7 @@
 //! tracker believes them, the order puts causes over symptoms, then the verdict and the `where` line.
 
 pub mod docs;
+mod failing_probes;
 mod order;
 mod rule;
 mod rules;

@@ -11,6 +11,11 @@ use tokio_postgres::types::Type;
 /// SQLSTATE of a statement that waited for a lock in vain.
 pub const LOCKED: &str = "55P03";
 
+/// Is that what a probe tells of its last failure?
+pub fn failed_for_one(error: &str) -> bool {
+    error.contains(&format!("({LOCKED})"))
+}
+
 /// The lock may be on a partition or on an index of the table: whoever reads the table needs those, too. Of several that
 /// want the table, the one that has it or came first. Application and role of a session are shown to every role.
 /// `waitstart` exists since 14.

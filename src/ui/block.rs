@@ -147,7 +147,7 @@ fn behind(app: &App, pane: PaneId) -> Option<String> {
     let health = snapshot.probes.iter().find(|p| p.name == probe)?;
     let age = health.age_s.filter(|age| *age > OLD)?;
     let error = health.error.as_ref()?;
-    let locked = error.contains("(55P03)");
+    let locked = locks::failed_for_one(error);
     let who = locks::why(&snapshot.exclusive).filter(|_| locked);
     Some(of(age) + &who.map_or(String::new(), |who| format!(", lock timeout: {who}")))
 }

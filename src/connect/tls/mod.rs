@@ -185,7 +185,7 @@ impl Tls {
     /// Our key is encrypted, and no pass phrase is known.
     pub fn locked(&self) -> bool {
         let client = self.client.as_ref().filter(|c| c.phrase.is_none());
-        let client = client.filter(|c| self.mode != Mode::Disable && c.certificate.exists());
+        let client = client.filter(|c| self.mode != Mode::Disable && files::there(&c.certificate));
         let key = client.and_then(|c| crate::files::bytes(&c.key).ok());
         key.is_some_and(|bytes| key::locked(&bytes))
     }

@@ -1,10 +1,9 @@
 //! Names that libpq finds a certificate to be for, and webpki does not: the common name, where there is no alternative name of the
 //! kind that the host's is (what the examples of Postgres's manual make), and an address that is written as a DNS name.
 
+use super::authority::read;
 use rustls::pki_types::CertificateDer;
 use std::net::IpAddr;
-use x509_cert::Certificate;
-use x509_cert::der::Decode;
 use x509_cert::der::asn1::{PrintableStringRef, Utf8StringRef};
 use x509_cert::der::oid::db::rfc4519::CN;
 use x509_cert::ext::pkix::SubjectAltName;
@@ -12,7 +11,7 @@ use x509_cert::ext::pkix::name::GeneralName;
 
 /// Is it this host's all the same?
 pub fn also(certificate: &CertificateDer<'_>, host: &str) -> bool {
-    let Ok(certificate) = Certificate::from_der(certificate) else {
+    let Ok(certificate) = read(certificate) else {
         return false;
     };
     let about = &certificate.tbs_certificate;

@@ -1,6 +1,7 @@
 //! What went wrong with TLS, in a sentence that says what to do about it.
 
 use super::authority::Unfit;
+use super::files::there;
 use super::v1::Unlisted;
 use super::{Tls, Witness};
 use crate::connect::endpoint::Endpoint;
@@ -150,7 +151,7 @@ fn certificate(why: &CertificateError, endpoint: &Endpoint, tls: &Tls) -> String
 
 fn refused(alert: AlertDescription, tls: &Tls, asked: bool) -> String {
     use AlertDescription as A;
-    let file = tls.client_certificate().filter(|p| p.exists());
+    let file = tls.client_certificate().filter(|p| there(p));
     match (alert, file) {
         (A::HandshakeFailure, _) if !asked => nothing_common(),
         (A::CertificateRequired | A::HandshakeFailure | A::AccessDenied, None) => format!(

@@ -2,6 +2,7 @@
 //! succeed again, queues that are gone or lack a part.
 
 use crate::findings::Severity;
+use crate::findings::failing_probes;
 use crate::findings::rule::{Ctx, Held, Place, Rule, Scope, Trigger};
 use crate::findings::words::{clean, count, duration, name};
 use crate::probe::systems::{Moved, label};
@@ -175,21 +176,14 @@ fn unread(ctx: &Ctx) -> Vec<Trigger> {
         }
     }
     let trigger = |(error, probes): (&str, Vec<&ProbeHealth>)| {
-        let names: Vec<String> = probes.iter().map(|p| name(&p.name)).collect();
-        let oldest = probes.iter().filter_map(|p| p.age_s).reduce(f64::max);
-        let age = match oldest {
-            Some(age) => format!("not read for {}", duration(age)),
-            None => "never read".into(),
-        };
-        let blind = probes
-            .iter()
-            .any(|p| p.name == "queues" || p.name == "activity");
-        let severity = if blind {
+        let severity = if failing_probes::blind(&probes) {
             Severity::Warning
         } else {
             Severity::Info
         };
-        let sentence = format!("{} {age}: {}", names.join(", "), clean(error, 300));
+        let said = failing_probes::words(&probes);
+        let sentence = format!("{said}: {}", clean(error, 300));
+        let oldest = failing_probes::oldest(&probes);
         Trigger::new(format!("probe/{error}"), severity, sentence).began(oldest)
     };
     reasons.into_iter().map(trigger).collect()

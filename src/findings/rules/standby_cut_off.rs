@@ -40,7 +40,7 @@ impl Rule for StandbyCutOff {
     }
 
     fn explains(&self) -> &'static [&'static str] {
-        ON_TASKS
+        &ON_TASKS
     }
 
     fn check(&mut self, ctx: &Ctx) -> Vec<Trigger> {
@@ -63,7 +63,7 @@ impl Rule for StandbyCutOff {
             Trigger::new("", Severity::Warning, sentence)
                 .brief("cut off from primary")
                 .began(silence.age_s)
-                .explains(ON_TASKS),
+                .explains(&ON_TASKS),
         ]
     }
 

@@ -2,11 +2,13 @@
 //! them before grows old, and what other rules make of it with it.
 
 use crate::findings::Severity;
+use crate::findings::failing_probes;
 use crate::findings::rule::{Ctx, Place, Rule, Scope, Trigger};
-use crate::findings::words::{clean, duration, name};
+use crate::findings::words::{clean, name};
 use crate::probe::ProbeHealth;
 use crate::probe::rights::Denied;
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 /// The rules that live on what a probe reads.
 const FED: [(&str, &[&str]); 5] = [
@@ -28,22 +30,8 @@ const FED: [(&str, &[&str]); 5] = [
     ("cost", &["cost-runaway"]),
 ];
 /// All of them.
-pub const ON_TASKS: &[&str] = &[
-    "clock-skew",
-    "poison",
-    "owners-gone",
-    "leases-expired",
-    "stuck",
-    "slow-outside",
-    "failing",
-    "stalled",
-    "throttled",
-    "inflow-stopped",
-    "cost-runaway",
-    "overdue-retryable",
-    "cancel-unheard",
-    "invariants",
-];
+pub static ON_TASKS: LazyLock<Vec<&str>> =
+    LazyLock::new(|| FED.iter().flat_map(|(_, rules)| *rules).copied().collect());
 /// Statements of which the sentence names each.
 const MOST: usize = 2;
 
@@ -74,7 +62,7 @@ impl Rule for Unreadable {
     }
 
     fn explains(&self) -> &'static [&'static str] {
-        ON_TASKS
+        &ON_TASKS
     }
 
     fn check(&mut self, ctx: &Ctx) -> Vec<Trigger> {
@@ -105,28 +93,22 @@ impl Rule for Unreadable {
 /// never let see may be meant so.
 fn check(key: String, reason: &Reason) -> Trigger {
     let (denied, probes) = (reason.denied, &reason.probes);
-    let names: Vec<String> = probes.iter().map(|p| name(&p.name)).collect();
-    let names = names.join(", ");
-    let oldest = probes.iter().filter_map(|p| p.age_s).reduce(f64::max);
-    let age = match oldest {
-        Some(age) => format!("not read for {}", duration(age)),
-        None => "never read".into(),
-    };
-    let blind = probes
-        .iter()
-        .any(|p| p.name == "queues" || p.name == "activity");
+    let (said, oldest) = (
+        failing_probes::words(probes),
+        failing_probes::oldest(probes),
+    );
     let taken = denied.map_or(oldest.is_some(), |d| d.taken);
-    let severity = match blind || taken {
+    let severity = match failing_probes::blind(probes) || taken {
         true => Severity::Warning,
         false => Severity::Info,
     };
     let sentence = match denied {
         Some(denied) => format!(
-            "may not read {}: {names} {age}; {}",
+            "may not read {}: {said}; {}",
             tables(denied),
             grants(denied)
         ),
-        None => format!("{names} {age}: {}", clean(reason.error, 300)),
+        None => format!("{said}: {}", clean(reason.error, 300)),
     };
     let scope = denied.map(|d| Scope::home(&d.system, &d.schema));
     let trigger = Trigger::new(key, severity, sentence)
